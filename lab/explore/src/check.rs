@@ -1,46 +1,33 @@
-//! Invariants of every state of a [`World`](crate::World).
-
 use std::fmt;
 
 use peerlock_protocols::{Grant, Observe};
 use peerlock_types::{PeerId, Ticket};
 
-/// A violated property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// More clients hold than there are slots.
     TooManyInside {
-        /// The holders at all peers.
         inside: usize,
-        /// The number of slots.
         slots: usize,
     },
     /// A client entered a slot that does not exist or is held.
     WrongSlot(PeerId, Grant),
     /// A fencing number that is not above all earlier ones of its slot, or that another slot had before.
     Fencing(PeerId, Grant),
-    /// A grant for a client that does not wait: it has withdrawn, holds already, or never requested.
+    /// A grant for a client that does not wait.
     NotWaiting(PeerId, Ticket),
-    /// A token was lost or created.
     Tokens {
-        /// Tokens held or under way.
         found: usize,
-        /// The expected number.
         expected: usize,
     },
-    /// The number of coordinators, at a peer or under way, is not one.
     Coordinators(usize),
-    /// The parent pointers of these peers form a cycle.
     ParentCycle(Vec<PeerId>),
-    /// A peer reported an unexpected input in a world without faults.
     Unexpected(PeerId, &'static str),
-    /// An assertion of a peer failed.
     Panic(PeerId, String),
     /// A slot has two usable tokens, or one while its holder's peer is gone.
     SlotTwice(u32),
-    /// No event is left without a client's action, and no peer has this slot's token.
+    /// Only optional events are left, and no peer has this slot's token.
     SlotLost(u32),
-    /// A client entered before another with an earlier arrival number, with a single slot.
+    /// With one slot, a client entered before another with an earlier arrival number.
     OutOfOrder(PeerId, Ticket),
     /// No message is under way, slots are free, and these wait, in a protocol that excludes this.
     Idle(Vec<(PeerId, Ticket)>),
@@ -50,7 +37,7 @@ pub enum Violation {
     Hopeless(Vec<(PeerId, Ticket)>),
     /// A duplicated resize has undone the one after it, which left this many slots.
     Undone(u32),
-    /// An endless run: these many steps lead back to the same state.
+    /// These many steps lead back to the same state.
     Livelock(usize),
 }
 
@@ -115,13 +102,12 @@ impl Facts {
         Self { tokens: peer.tokens(), coordinator: peer.is_coordinator(), parents, slots: peer.slots_here() }
     }
 
-    /// Returns the slots whose tokens are at this peer, if the protocol reports them.
     pub(crate) fn slots(&self) -> &[u32] {
         &self.slots
     }
 }
 
-/// Checks all peers and messages together. `any` is any peer, `facts` returns the values of one peer.
+/// Checks all peers and messages together.
 pub(crate) fn invariants<'a, P: Observe>(
     any: &P,
     ids: &[PeerId],
@@ -149,7 +135,7 @@ where
     (0..any.trees()).find_map(|tree| parent_cycle(ids, |at| facts(at).parents[tree]))
 }
 
-/// Finds a cycle of parent pointers: a walk longer than the number of peers.
+/// A walk longer than the number of peers is on a cycle.
 fn parent_cycle(ids: &[PeerId], parent: impl Fn(usize) -> Option<usize>) -> Option<Violation> {
     let walk = |from: usize| (0..ids.len()).try_fold(from, |at, _| parent(at));
     let start = (0..ids.len()).find_map(walk)?;

@@ -8,7 +8,6 @@ use std::iter::successors;
 pub(crate) struct Graph {
     numbers: HashMap<u64, u32>,
     fingerprints: Vec<u64>,
-    /// The predecessor through which each state was found.
     from: Vec<u32>,
     /// For each state, the index of its first entry in `steps`.
     first_step: Vec<usize>,
@@ -52,7 +51,6 @@ impl Graph {
         self.fingerprints[at as usize]
     }
 
-    /// Returns the states on a shortest path from the start to `at`.
     pub(crate) fn path_to(&self, at: u32) -> Vec<u32> {
         let mut path: Vec<u32> = successors(Some(at), |&at| (at != 0).then(|| self.from[at as usize])).collect();
         path.reverse();
@@ -138,7 +136,6 @@ impl Graph {
 mod tests {
     use super::*;
 
-    /// Builds a graph with these steps from each state, and state numbers as fingerprints.
     fn graph(steps: &[&[u64]]) -> Graph {
         let mut graph = Graph::new(0);
         for steps in steps {

@@ -1,6 +1,5 @@
-//! One chosen run: a text file with commands and the trace that they must produce.
-//!
-//! A scenario is a [goldenscript](goldenscript): commands, `---`, and their output.
+//! Scenarios: a text file with commands and the trace that they must produce, in the format of
+//! [goldenscript](goldenscript).
 //!
 //! | command | meaning |
 //! | --- | --- |
@@ -27,10 +26,9 @@
 //! | `state [P…]` | print the state of all or some peers, one line each |
 //! | `network` | print the messages under way, oldest first |
 //!
-//! The checks of the exploration run after every event. A failed check fails the scenario *before* its trace is
-//! compared or, with `UPDATE_GOLDENFILES=1`, written: a trace with a violation cannot become the expected one. For the
-//! same reason no command can be marked as expected to fail. Defects of a protocol are shown by
-//! [`Scenario::of_defects`], which fails if the run ends without a violation.
+//! The checks of the exploration run after every event. A violation fails the scenario *before* its trace is compared
+//! or, with `UPDATE_GOLDENFILES=1`, written, so it cannot become part of the expected trace. [`Scenario::of_defects`]
+//! shows known defects: it fails if the run ends without a violation.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -46,10 +44,10 @@ type Failure = Box<dyn Error>;
 /// Plays the scenarios of one protocol.
 ///
 /// ```
-/// use peerlock_base::PeerId;
 /// use peerlock_explore::{Limits, Scenario, World};
 /// use peerlock_protocols::FairK;
 /// use peerlock_protocols::fair_k::{Config, Layout};
+/// use peerlock_types::PeerId;
 ///
 /// // A real one would parse the words; this one always has a single peer.
 /// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
@@ -65,9 +63,7 @@ pub struct Scenario<P: Explorable> {
     world: Option<World<P>>,
     /// The messages under way in sending order, which a world does not keep.
     sent: Vec<Packet<P::Message>>,
-    /// Whether the run must end with a violation.
     is_defect: bool,
-    /// The violation, in a scenario of a defect.
     broken: Option<String>,
 }
 
@@ -77,8 +73,7 @@ impl<P: Explorable + Display> Scenario<P> {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// Creates a player for scenarios of defects. Each must end with a violation, which is part of its trace and its
-    /// last event.
+    /// Creates a player for scenarios of defects. The violation is part of the trace and its last event.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }
@@ -140,7 +135,6 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Applies the first fault that matches `wanted`; false if there is none.
     fn inject(&mut self, wanted: impl Fn(&World<P>, Fault) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fault(fault) if wanted(world, *fault));
@@ -150,7 +144,6 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Runs a command about sessions or slots.
     fn fault(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
         let (is_done, why_not) = match name {
             "resize" => {
@@ -241,13 +234,11 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(trace)
     }
 
-    /// Returns the sender and receiver that the first two words name.
     fn ends(&self, words: &[&str]) -> Result<(PeerId, PeerId), Failure> {
         let ids = self.world()?.ids();
         Ok((ids[self.place(words.first())?], ids[self.place(words.get(1))?]))
     }
 
-    /// Loses all messages between these two.
     fn lose(&mut self, ends: (PeerId, PeerId), trace: &mut Trace) -> Result<(), Failure> {
         let world = self.world()?;
         let is_lost = |action: &Action<P::Timer>| match *action {
@@ -262,7 +253,6 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(())
     }
 
-    /// Prints the states of these peers, or of all.
     fn show(&self, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
         let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
         let world = self.world()?;
@@ -275,7 +265,6 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 }
 
-/// Whether the command `name` for the peer at index `at` means this fault.
 fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize) -> bool {
     match fault {
         Fault::Stop(of) => name == "stop" && of == at,
@@ -291,7 +280,6 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize
     }
 }
 
-/// Returns the ticket that `word` names, or the first one without a word.
 fn pick(mut tickets: impl Iterator<Item = Ticket>, word: Option<&&str>) -> Option<Ticket> {
     match word {
         Some(word) => tickets.find(|ticket| ticket.to_string() == **word),

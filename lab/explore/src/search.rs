@@ -1,19 +1,16 @@
 //! Searches all reachable states breadth first, so that the first violation found has a shortest run.
 //!
 //! Safety is checked in each state. "Every request is granted in every run" is checked on the whole graph: no client
-//! waits in a state without successors, and there is no cycle. A cycle is an endless run. Since a holder can always
-//! release and requests are limited, in such a run peers exchange messages forever and no client enters. If a timer is
-//! pending but the world's [`Limits`](crate::Limits) let no more expire, waiting clients are not counted as a
-//! violation.
+//! waits in a state without successors, and no run is endless, that is, no cycle exists. Since a holder can always
+//! release and requests are limited, peers on a cycle exchange messages forever and no client enters. Waiting clients
+//! do not count if a timer is pending and the [`Limits`](crate::Limits) let no more expire.
 //!
-//! A protocol that retries needs the weaker property of [`explore_with_hope`]: a run in which it never retries cannot
-//! be served, and one in which it retries forever has no end.
+//! A protocol that retries needs the weaker property of [`explore_with_hope`].
 //!
-//! *Why not `stateright`.* A test runs the same worlds through it and compares the number of states and the length of
-//! runs. But its `eventually` misses runs that end in a cycle or join a known state (documented by its authors), so it
-//! cannot prove the second property. With several properties it reports the last run found for each (0.31), not the
-//! shortest. Every queued state also stores its whole path. Here states share all but the peer that changed, and an
-//! expanded state is reduced to about sixty bytes: a fingerprint and some numbers.
+//! *Why not `stateright`.* Its `eventually` misses runs that end in a cycle or join a known state (documented by its
+//! authors), so it cannot prove the second property. It reports the last run found for each property (0.31), not the
+//! shortest, and every queued state stores its whole path. A test runs the same worlds through it and compares the
+//! number of states and the length of runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,12 +18,9 @@ use std::fmt;
 use crate::graph::Graph;
 use crate::{Action, Explorable, Trace, Violation, World};
 
-/// The size of an explored graph without violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// The number of distinct states.
     pub states: usize,
-    /// The number of transitions between states.
     pub steps: usize,
     /// The states without actions; with a registry, without actions that happen unprompted.
     pub ends: usize,
@@ -34,14 +28,10 @@ pub struct Explored {
     pub depth: usize,
 }
 
-/// A shortest run that violates a property.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The violated property.
     pub violation: Violation,
-    /// The length of the run.
     pub steps: usize,
-    /// The run.
     pub trace: Trace,
 }
 
@@ -59,8 +49,7 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
     search(start, limit, None, |_| true)
 }
 
-/// Searches for a shortest run with a violation that matches `wanted`, in a world with several violations. A run with
-/// another violation is not continued.
+/// Searches for a shortest run with a violation that matches `wanted`. A run with another violation is not continued.
 ///
 /// # Panics
 /// As [`explore`].
@@ -134,12 +123,9 @@ fn search<P: Explorable>(
     Ok(Explored { states: graph.states(), steps: graph.steps(), ends, depth })
 }
 
-/// The role of a state in [`explore_with_hope`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hope {
-    /// No client waits.
     Fulfilled,
-    /// A client waits, and must be able to enter.
     Needed,
     /// A client waits, but too few timers may still expire.
     CutOff,
@@ -163,7 +149,6 @@ fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     states.find(|&(at, hope)| *hope == Hope::Needed && !leads_there[at as usize]).map(|(at, _)| at)
 }
 
-/// Replays the run along `path` and then `last`, recording the trace.
 fn replay<P: Explorable>(
     graph: &Graph,
     start: &World<P>,

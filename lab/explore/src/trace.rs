@@ -1,5 +1,3 @@
-//! The trace of a run, one line per event.
-
 use std::fmt;
 
 use peerlock_protocols::Effect;
@@ -12,7 +10,6 @@ use crate::{Action, Explorable, Fault, Packet, Violation, World};
 pub struct Trace(String);
 
 impl Trace {
-    /// Applies `action` to `world` and records it.
     pub fn step<P: Explorable>(
         &mut self,
         world: &mut World<P>,
@@ -107,7 +104,6 @@ impl Trace {
         }
     }
 
-    /// Adds a line of other text.
     pub fn line(&mut self, line: impl fmt::Display) {
         self.0 += &format!("{line}\n");
     }
@@ -125,7 +121,7 @@ impl<M: fmt::Display> fmt::Display for Packet<M> {
     }
 }
 
-/// Names a client: the peer's number, and from its second ticket on also the ticket's.
+/// A client is its peer's number, and from its second ticket on also the ticket's.
 fn name(peer: PeerId, ticket: Ticket) -> String {
     if ticket <= Ticket::new(1) { peer.to_string() } else { format!("{peer}#{ticket}") }
 }

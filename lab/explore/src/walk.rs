@@ -1,15 +1,12 @@
-//! One random run through a world that is too large to explore.
-
 use peerlock_types::Rng;
 
 use crate::{Action, Counterexample, Explorable, Fault, Trace, Violation, World};
 
 /// An optional event, such as a crash, happens in one step of this many. Otherwise most runs would end before the first
-/// client enters.
+/// grant.
 const SELDOM: u64 = 40;
 
-/// Takes up to `steps` random steps and then runs until no event is left. The same seed takes the same steps. Returns
-/// the number of steps.
+/// Takes up to `steps` random steps, then runs until no event is left. Returns the number of steps.
 ///
 /// # Errors
 /// Returns a run with a violation; it is not a shortest one.
@@ -61,7 +58,6 @@ fn stroll<P: Explorable>(
     }
 }
 
-/// Whether the action happens eventually.
 fn is_certain<T>(action: &Action<T>) -> bool {
     match action {
         Action::Fault(fault) => fault.is_certain(),
@@ -70,7 +66,7 @@ fn is_certain<T>(action: &Action<T>) -> bool {
     }
 }
 
-/// Whether the action is to be rare: optional events except requests, and releases of clients without a peer.
+/// Optional events except requests are rare, and so are releases of clients without a peer.
 fn is_rare<T>(action: &Action<T>) -> bool {
     match action {
         Action::Request(_) => false,

@@ -26,57 +26,41 @@ pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Obs
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
 
-/// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet<M> {
-    /// The sender.
     pub from: PeerId,
-    /// The receiver.
     pub to: PeerId,
-    /// The message.
     pub message: M,
 }
 
 /// An event that may come next. Peers and messages are named by their index in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// A client of this peer requests.
     Request(usize),
-    /// A holder releases.
     Leave(usize, Ticket),
-    /// A waiting client withdraws.
     Withdraw(usize, Ticket),
-    /// A message arrives.
     Deliver(usize),
-    /// A message is lost.
     Lose(usize),
-    /// A message is duplicated.
     Duplicate(usize),
-    /// A message is returned to its sender: the network gave it up before sending it.
+    /// The network gives the message up before sending it and returns it to its sender.
     Return(usize),
-    /// A timer of this peer expires.
     Fire(usize, T),
     /// Time advances to the next pending timer.
     Pass,
-    /// This replica loses its memory.
     Reset(usize),
-    /// This peer leaves for good.
     Retire(usize),
     /// The first peer suspects that the second has crashed.
     Suspect(usize, usize),
     /// The first peer cannot reach the second, where a client waits.
     Miss(usize, usize),
-    /// The first peer can reach the second again.
     Find(usize, usize),
-    /// A fault or registry event.
     Fault(Fault),
 }
 
-/// A peer with its local state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// The pending timers and their due times; without time, all are due.
+    /// Pending timers and their due times; without time, all are due.
     timers: Vec<(P::Timer, Time)>,
     /// The number of requests made here, which is also the newest ticket.
     asked: u64,
@@ -84,16 +68,14 @@ struct Local<P: Explorable> {
     inside: Vec<(Ticket, Grant)>,
     retired: bool,
     session: u64,
-    /// Whether it has not stopped.
     is_up: bool,
-    /// Whether it was evicted and still has tokens from before.
+    /// Evicted, and still has tokens from before.
     is_forced: bool,
 }
 
 /// A peer's index, its state with the clients up to date, and the input to pass to it.
 type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
-/// The remaining limits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Left {
     withdrawals: u32,
@@ -108,7 +90,6 @@ struct Left {
     returns: u32,
 }
 
-/// The constants of a world.
 #[derive(PartialEq)]
 struct Rules {
     ids: Vec<PeerId>,
@@ -117,23 +98,21 @@ struct Rules {
 
 /// Peers, their clients and the messages between them, at one moment.
 ///
-/// Cloning is cheap: peers and messages are shared until they change. Time stays at [`Time::ZERO`] unless the limits
-/// let it pass, since a protocol's properties must not depend on durations: a pending timer may expire at any moment
-/// within the limits. Every step gets the same random numbers.
+/// Clones share peers and messages until they change. Time stays at [`Time::ZERO`] unless the limits let it pass: a
+/// protocol's safety must not depend on durations, so a pending timer may expire at any moment. Every step gets the
+/// same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
     nodes: Vec<Arc<Node<P>>>,
-    /// In sending order per pair if the network is ordered, otherwise sorted, so that worlds that differ only in
-    /// sending order are equal.
+    /// In sending order per pair if the network is ordered, otherwise sorted: equal worlds then compare equal.
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     left: Left,
-    /// All grants so far, sorted.
+    /// Sorted.
     grants: Vec<Grant>,
     /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
-    /// The registry, if there is one.
     cluster: Option<Arc<Cluster>>,
 }
 
@@ -178,22 +157,18 @@ impl<P: Explorable> World<P> {
         &self.rules.ids
     }
 
-    /// Returns the limits of this world.
     pub fn limits(&self) -> &Limits {
         &self.rules.limits
     }
 
-    /// Returns the peer at this index of [`World::ids`].
     pub fn peer(&self, at: usize) -> &P {
         &self.nodes[at].local.peer
     }
 
-    /// Returns the newest ticket of a peer.
     pub fn newest(&self, at: usize) -> Ticket {
         Ticket::new(self.nodes[at].local.asked)
     }
 
-    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -211,22 +186,18 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the message at this index.
     pub fn packet(&self, at: usize) -> &Packet<P::Message> {
         &self.packets[at].packet
     }
 
-    /// Returns the messages under way.
     pub fn packets(&self) -> impl ExactSizeIterator<Item = &Packet<P::Message>> {
         self.packets.iter().map(|sealed| &sealed.packet)
     }
 
-    /// Discards all messages under way, to prepare a state. Not counted against the limits.
     pub fn forget_messages(&mut self) {
         self.packets.clear();
     }
 
-    /// Discards the matching timers, to prepare a state.
     pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
         for node in &mut self.nodes {
             let mut local = node.local.clone();
@@ -235,17 +206,14 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the tickets that wait at a peer.
     pub fn waiting(&self, at: usize) -> &[Ticket] {
         &self.nodes[at].local.waiting
     }
 
-    /// Returns the tickets that hold at a peer, with their grants.
     pub fn inside(&self, at: usize) -> &[(Ticket, Grant)] {
         &self.nodes[at].local.inside
     }
 
-    /// Returns all waiting clients.
     pub fn all_waiting(&self) -> Vec<(PeerId, Ticket)> {
         let at =
             |(id, node): (&PeerId, &Arc<Node<P>>)| node.local.waiting.iter().map(|&t| (*id, t)).collect::<Vec<_>>();
@@ -257,23 +225,22 @@ impl<P: Explorable> World<P> {
         if self.has_time() { self.left.passes } else { self.left.timeouts }
     }
 
-    /// Whether time passes in this world.
     fn has_time(&self) -> bool {
         self.rules.limits.passes > 0
     }
 
-    /// Returns when the next timer is due, if none is due now.
+    /// Returns when the next timer is due, unless one is due now.
     fn next_due(&self) -> Option<Time> {
         let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
         due.filter(|due| *due > self.now)
     }
 
-    /// Whether timers are pending: if [`World::actions`] is empty, the world was cut off by its limits.
+    /// Whether timers are pending: if [`World::actions`] is empty, the limits have cut the world off.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
 
-    /// Adds all possible actions to `actions`, always in the same order.
+    /// Appends all possible actions, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
         let Left { withdrawals, losses, duplications, timeouts, passes, resets, .. } = self.left;
@@ -311,7 +278,7 @@ impl<P: Explorable> World<P> {
                 actions.extend((losses > 0).then_some(Action::Lose(at)));
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
-            // A message that was never sent is behind all that were.
+            // Only the last message of a pair can be one that was never sent.
             let is_last = || self.packets().skip(at + 1).all(|next| (next.from, next.to) != (packet.from, packet.to));
             if self.left.returns > 0 && P::tokens_in(&packet.message) > 0 && is_last() {
                 let is_unwanted = self.waiting(self.place(packet.to)).is_empty();
@@ -321,7 +288,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Adds departures, suspicions and changes of reachability.
     fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
         let places = 0..self.nodes.len();
         if self.left.retirements > 0 {
@@ -348,8 +314,7 @@ impl<P: Explorable> World<P> {
         actions.extend(self.missed.iter().map(|&(at, target)| Action::Find(at, target)));
     }
 
-    /// Whether this peer is the coordinator, or the first one if there is no registry. Only a coordinator passes over
-    /// waiters.
+    /// Only a coordinator passes over waiters. Without a registry it is the first peer.
     fn may_coordinate(&self, at: usize) -> bool {
         match &self.cluster {
             Some(cluster) => cluster.registry.coordinator == Some(self.session(at)),
@@ -357,7 +322,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the next peer that has not retired.
     fn replacement(&self, at: usize) -> Option<PeerId> {
         let others = (at + 1..self.nodes.len()).chain(0..at);
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
@@ -377,7 +341,6 @@ impl<P: Explorable> World<P> {
         violation.or_else(|| self.check())
     }
 
-    /// Applies the action's own change, and returns the input that it causes.
     fn input(&mut self, action: &Action<P::Timer>) -> Option<Notified<P>> {
         let local = |at: usize| self.nodes[at].local.clone();
         match *action {
@@ -463,7 +426,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Performs one step of a peer and applies its effects.
     fn step(
         &mut self,
         at: usize,
@@ -524,7 +486,7 @@ impl<P: Explorable> World<P> {
         violation
     }
 
-    /// Removes messages that can have no effect. One at a time: of two copies, one may still be needed.
+    /// Removes messages that can have no effect, one at a time: of two copies, one may still be needed.
     pub fn tidy(&mut self) {
         let mut at = 0;
         while at < self.packets.len() {
@@ -562,8 +524,7 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// Lets a client enter and checks exclusion, order and fencing. `local` is the new state of its peer, which is not
-    /// in the table yet.
+    /// Checks exclusion, order and fencing of a grant. `local` is the peer's new state, which is not in the table yet.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));
@@ -629,7 +590,7 @@ impl<P: Explorable> World<P> {
     /// Returns the index of a peer.
     ///
     /// # Panics
-    /// If a protocol sends to a peer outside this world.
+    /// If the peer is outside this world.
     pub fn place(&self, peer: PeerId) -> usize {
         self.ids().binary_search(&peer).expect("messages must go to peers of this world")
     }

@@ -6,7 +6,6 @@ use peerlock_protocols::bv95::{Config, Heuristic, Organisation};
 use peerlock_protocols::token::Layout;
 use peerlock_types::PeerId;
 
-/// Explores every order of events, without any violation.
 fn holds(peers: u64, limits: Limits, config: Config) {
     let layout = Layout::printed(peers, limits.slots as u32);
     let world = World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, Bv95::new(id, &layout, config))));
@@ -16,7 +15,6 @@ fn holds(peers: u64, limits: Limits, config: Config) {
     }
 }
 
-/// Returns small worlds of every kind, with up to three slots.
 fn worlds() -> impl Iterator<Item = (u64, Limits)> {
     let limits = |slots| Limits { requests: 2, ..Limits::new(slots) };
     let worlds = move |slots| {

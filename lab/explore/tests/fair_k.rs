@@ -8,10 +8,9 @@ use peerlock_protocols::FairK;
 use peerlock_protocols::fair_k::{Config, Layout};
 use peerlock_types::PeerId;
 
-/// More than any case below has; four times as many fit in a gigabyte or two.
 const MOST_STATES: usize = 10_000_000;
 
-/// Parses a world. Default: one request at each peer, our form of Fair-K and unordered links.
+/// Default: one request at each peer, our form of Fair-K and unordered links.
 fn world(case: &str) -> World<FairK> {
     let (mut peers, mut config, mut limits) = (1, Config::REPAIRED, Limits::new(1));
     case::read(case, &mut limits, |key, value| {
@@ -36,7 +35,6 @@ fn both_hold(case: &str) {
     holds(&format!("{case} printed"));
 }
 
-/// For example a larger one: `PEERLOCK_CASE="peers=5 slots=1 requests=2"`.
 #[test]
 fn one_case() {
     holds(&case::typed("peers=2 slots=1 requests=2"));
@@ -91,7 +89,7 @@ fn one_peer_alone() {
     holds("peers=1 slots=2 requests=4 clients=4 withdrawals=2");
 }
 
-/// §3.1 requires links that neither lose nor duplicate messages; other links cause violations.
+/// §3.1 requires links that neither lose nor duplicate messages.
 #[test]
 fn a_network_that_loses_or_duplicates_is_not_enough() {
     let broken = |case| explore(&world(case), MOST_STATES).unwrap_err().violation;

@@ -1,11 +1,10 @@
 //! Fair-K with late binding in every order of events, in small worlds.
 //!
-//! **Size.** A hand-over sends three independent messages (`token`, `left`, `next`), and in an unordered world each may
-//! stay under way until the end. These, not the peers' states, make the worlds large. If the role moves at every entry,
-//! its updates are under way as well.
+//! **Size.** A hand-over sends three independent messages (`token`, `left`, `next`), each of which may stay under way
+//! until the end. These, not the peers' states, make the worlds large.
 //!
-//! **Termination.** `stay`, `turn`, `report` and `epoch` only grow, so that no state repeats and an endless run would
-//! not be a cycle but a world with infinitely many states. An exploration that ends shows that there is none.
+//! **Termination.** `stay`, `turn`, `report` and `epoch` only grow: no state repeats, and an endless run would be a
+//! world with infinitely many states. An exploration that ends shows that there is none.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;
@@ -17,15 +16,13 @@ use peerlock_protocols::fair_k_late::Config;
 use peerlock_protocols::token::Layout;
 use peerlock_types::PeerId;
 
-/// More than any case below has.
 const MOST_STATES: usize = 10_000_000;
 
 /// A term after which the coordinator's role never moves in worlds as small as these.
 const NEVER: u32 = 1000;
 
-/// Parses a world. Default: one request at each peer, unordered links and a fixed coordinator. With `term=1` the role
-/// moves after every entry; with `reach=1` successors are sent for one hand-over only; with `ahead`, they are sent with
-/// several slots, too.
+/// Default: one request at each peer, unordered links and a fixed coordinator. With `term=1` the role moves after every
+/// entry; with `reach=1` successors are sent for one hand-over only; with `ahead`, with several slots, too.
 fn world(case: &str) -> World<FairKLate> {
     let (mut peers, mut limits) = (1, Limits::new(1));
     let mut config = Config { term: NEVER, ..Config::default() };
@@ -47,12 +44,10 @@ fn holds(case: &str) -> Explored {
     case::holds(case, explore(&world(case), MOST_STATES))
 }
 
-/// Explores this case with each of the additions.
 fn all_hold(case: &str, more: &[&str]) {
     more.iter().for_each(|more| _ = holds(&format!("{case} {more}")));
 }
 
-/// For example a larger one: `PEERLOCK_CASE="peers=4 slots=2 requests=2 term=1"`.
 #[test]
 fn one_case() {
     holds(&case::typed("peers=2 slots=1 requests=2"));
@@ -110,7 +105,7 @@ fn little_is_said_ahead() {
     }
 }
 
-/// With several slots and short holds, three or four clients wait, so that one of them is bound ahead.
+/// With short holds, three or four clients wait, so that one of them is bound ahead.
 #[test]
 fn said_ahead_with_several_slots() {
     let case = "peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered";
@@ -121,8 +116,8 @@ fn said_ahead_with_several_slots() {
 
 /// A peer that leaves for good takes neither a token nor the role along, and does not block others.
 ///
-/// On ordered links, as real ones are. With reordering, a token can move back and forth between a holder and a former
-/// client of the departed peer while messages of the first move are under way.
+/// Links are ordered. With reordering, a token can move back and forth between a holder and a former client of the
+/// departed peer while messages of the first move are under way.
 #[test]
 fn retirements() {
     for slots in [1, 2] {
@@ -146,7 +141,7 @@ fn suspicions() {
     holds("peers=2 slots=1 requests=2 retirements=1 suspicions=1 ordered");
 }
 
-/// A token that the network returns is not lost. On ordered links, as real ones are.
+/// On ordered links, as real ones are.
 #[test]
 fn returns() {
     for slots in [1, 2] {
@@ -170,7 +165,7 @@ fn one_peer_alone() {
     holds("peers=1 slots=2 requests=4 clients=4 withdrawals=2 term=1");
 }
 
-/// Millions of states each, in parallel as tests are. Larger ones are in lab/docs/papers/fair-k-late.md.
+/// Larger worlds are in lab/docs/papers/fair-k-late.md.
 #[test]
 fn large_worlds_of_four() {
     holds("peers=4 slots=2 ordered term=1");

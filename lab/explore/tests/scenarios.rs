@@ -21,8 +21,7 @@ use peerlock_protocols::{
 };
 use peerlock_types::{PeerId, Span};
 
-/// The start of the scenarios of both forms of Fair-K, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and
-/// further words, of which `ordered` means FIFO links.
+/// The peers, the layout, and further words.
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
 fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<'a>, String> {
@@ -42,7 +41,7 @@ fn limits(slots: usize, ordered: bool) -> Limits {
     Limits { requests, clients, withdrawals, ordered, ..Limits::new(slots) }
 }
 
-/// `peers 1..8 tokens 1 2 3 root 3`, then optionally `printed` for the paper's form, `ordered` for FIFO links.
+/// `peers 1..8 tokens 1 2 3 root 3 [printed] [ordered]`.
 fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [printed] [ordered], not {words:?}");
     let (peers, layout, switches) = start(words, &usage)?;
@@ -54,7 +53,7 @@ fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairK::new(peer, &layout, config)))))
 }
 
-/// `peers 1..5 tokens 2 root 1`, then optionally `term 1` for a role that moves after every entry.
+/// `peers 1..5 tokens 2 root 1 [term 1]`.
 fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [term ENTRIES], not {words:?}");
     let (peers, layout, rest) = start(words, &usage)?;
@@ -69,8 +68,7 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
 }
 
-/// `peers 1..4 tokens 1 root 1 backups 2`: Fair-K with backups on a ring in the order of the numbers. Then optionally
-/// `never`, for no recovery of lost state.
+/// `peers 1..4 tokens 1 root 1 backups 2 [never]`: backups on a ring in the order of the numbers.
 fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER backups NUMBER [never], not {words:?}");
     let (peers, layout, rest) = start(words, &usage)?;
@@ -89,8 +87,7 @@ fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     Ok(World::new(faults, peers.iter().map(|&me| (me, Backed::new(me, &ring, config, part)))))
 }
 
-/// `peers 0..3 slots 1`: the first peer is the coordinator and has all tokens, and all are parties. Then optionally
-/// `resize 2 1` for later numbers of slots.
+/// `peers 0..3 slots 1 [resize 2 1]`: the first peer is the coordinator and has all tokens, and all are parties.
 fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     let usage = || format!("peers 0..LAST slots NUMBER [resize NUMBER [NUMBER]], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
@@ -123,8 +120,8 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     Ok(World::new(limits, peers.map(|id| (id, Custody::founded(session(id), config, PeerId::new(0), slots)))))
 }
 
-/// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client
-/// through its hops to all of them. Then optionally `printed` for the paper's form.
+/// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4 [printed]`: the first peers are the replicas, and a way leads from a
+/// client through its hops to all of them.
 fn on_routes<P: Protocol>(
     words: &[&str],
     new_peer: impl Fn(PeerId, &Replicas, bool) -> P,
@@ -164,8 +161,7 @@ fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
     on_routes(words, |id, replicas, is_printed| E2e::new(id, replicas, config(is_printed)))
 }
 
-/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. Then optionally
-/// `printed` for the paper's form.
+/// `peers replicas 3 votes 2 clients 2 [printed]`: the replicas, then the clients.
 fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
     let usage = || format!("peers replicas N votes M clients C [printed], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
@@ -183,14 +179,14 @@ fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
         timeouts: u32::MAX,
         resets: u32::MAX,
         replicas: quorum.replicas() as usize,
-        longest_timer: Span::from_secs(5), // Retries and renewals, but no end of a lease, since time does not pass.
+        longest_timer: Span::from_secs(5), // Retries and renewals, but no end of a lease.
         ..Limits::new(1)
     };
     let (places, peers) = (Replicas::first(quorum), 0..u64::from(quorum.replicas() + clients));
     Ok(World::new(limits, peers.map(PeerId::new).map(|id| (id, Sigma::new(id, &places, config)))))
 }
 
-/// `peers 0..5 replicas 3`: replicas, then clients. Then optionally `printed` for the paper's form.
+/// `peers 0..5 replicas 3 [printed]`: replicas, then clients.
 fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
     let usage = || format!("peers 0..LAST replicas NUMBER [printed], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
@@ -256,13 +252,12 @@ fn backed_scenarios() {
     play_all("backed", backed).unwrap();
 }
 
-/// Defects of §5 of the Fair-K paper: each file ends with a violation.
+/// Defects of §5 of the Fair-K paper.
 #[test]
 fn defects_of_backups() {
     play("backed_defects", || Scenario::of_defects(backed)).unwrap();
 }
 
-/// A scenario of a defect fails if it has no violation, or any event after it.
 #[test]
 fn a_defect_must_show_itself_and_be_the_end() {
     let play = |script: &str| {
@@ -293,7 +288,7 @@ fn coordinator_scenarios() {
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";
 const TWO_INSIDE: &str = "peers 1..2 tokens 1 2 root 1\nrequest 1\nrequest 2\n---\n";
 
-/// Two holders are allowed. The tests below run this in a process that may rewrite a file.
+/// The tests below run this in a process that may rewrite a file.
 #[test]
 fn play_in_a_world_that_is_right() {
     match std::env::var(FILE) {
@@ -302,7 +297,6 @@ fn play_in_a_world_that_is_right() {
     }
 }
 
-/// Two holders are a violation. As above.
 #[test]
 fn play_in_a_world_that_is_too_strict() {
     match std::env::var(FILE) {

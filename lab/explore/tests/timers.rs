@@ -1,4 +1,4 @@
-//! Timers and resets in a world: a protocol of one peer that grants when a timer expires.
+//! A protocol of one peer that grants when a timer expires.
 
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore, explore_with_hope};
 use peerlock_protocols::{Cx, Grant, Observe, Protocol};
@@ -6,7 +6,6 @@ use peerlock_types::{PeerId, Span, Ticket};
 
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Sleeper {
-    /// Whether a withdrawal leaves its timer pending.
     forgets_to_cancel: bool,
     waiting: Option<Ticket>,
     newest: u64,
@@ -19,7 +18,7 @@ impl Protocol for Sleeper {
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         self.waiting = Some(ticket);
         cx.set_timer(ticket, Span::from_secs(2));
-        cx.set_timer(ticket, Span::from_secs(1)); // Replaces the first: a single timer is pending.
+        cx.set_timer(ticket, Span::from_secs(1)); // Replaces the first.
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
@@ -114,7 +113,6 @@ fn replicas_have_no_clients_and_may_be_reset() {
     assert_eq!(explored, Explored { states: 3 * 4, steps: 2 * 4 + 3 * 3, ends: 1, depth: 2 + 3 });
 }
 
-/// With time, a timer expires when due and not before.
 #[test]
 fn timers_run_out_when_they_are_due() {
     let limits = Limits { passes: 1, ..Limits::new(1) };

@@ -1,4 +1,4 @@
-//! A peer as the world sees it: inputs go in, effects come out.
+//! A peer as the world sees it: it receives inputs and returns effects.
 
 mod bare;
 mod on_overlay;
@@ -16,15 +16,10 @@ pub use whole::Whole;
 
 use crate::watch::Broken;
 
-/// One kind of peer. A world is generic over its kind, so no call is dynamic.
-///
-/// A peer draws random numbers and reads the clock only through its [`Cx`]. Associated types that a kind does not need
-/// are [`Never`](peerlock_protocols::Never), or `()` for the disk.
+/// One kind of peer. A peer draws random numbers and reads the clock only through its [`Cx`].
 pub trait Actor: Sized {
-    /// The messages between peers.
     type Message: Clone + Debug;
-    /// The names of the timers; a peer has at most one pending timer of each. A peer that only knows its next wake-up
-    /// time uses a single timer and sets it again when that time changes.
+    /// A peer has at most one pending timer of each name.
     type Timer: Clone + Debug + Eq + Hash;
     /// Commands of the workload beside requests and releases, such as to join through a given peer.
     type Command: Debug;
@@ -51,17 +46,13 @@ pub trait Actor: Sized {
     /// Passes one input to the peer, which leaves its effects in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Passes a message to the peer. Equivalent to [`Actor::step`]; most inputs are messages, and this saves wrapping
-    /// them in an [`Input`].
+    /// Equivalent to [`Actor::step`]; most inputs are messages, and this saves wrapping them in an [`Input`].
     #[inline(always)]
     fn receive(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
         self.step(Input::Message { from, message }, cx, buffers);
     }
 
-    /// Drains `buffers` and carries out the effects in order.
-    ///
-    /// # Errors
-    /// Returns the first error of `hands` and stops there.
+    /// Drains `buffers` and carries out the effects in order, until the first error.
     fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken>;
 
     /// Returns the input that reports another peer's suspected crash; `None` if this kind detects crashes itself.
@@ -83,38 +74,22 @@ pub trait Actor: Sized {
     /// Discards unsynced writes ([`Effect::Keep`]) when the machine of a crashed peer reboots.
     fn reboot(_disk: &mut Self::Disk) {}
 
-    /// Replaces the disk by an empty one.
     fn lose(disk: &mut Self::Disk) {
         *disk = Self::Disk::default();
     }
 }
 
-/// Carries out the effects of a peer.
-///
-/// The most frequent effects have methods of their own, so that they need not be wrapped in an [`Effect`].
+/// Carries out the effects of a peer. The most frequent ones need not be wrapped in an [`Effect`].
 pub trait Hands<A: Actor> {
-    /// Carries out [`Effect::Send`].
-    ///
-    /// # Errors
-    /// A rule was broken.
     fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken>;
 
-    /// Carries out [`Effect::Grant`].
-    ///
-    /// # Errors
-    /// A rule was broken.
     fn grant(&mut self, ticket: Ticket, grant: Grant) -> Result<(), Broken>;
 
-    /// Carries out any effect.
-    ///
-    /// # Errors
-    /// A rule was broken.
     fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken>;
 }
 
 /// The context of a step: the peer, its clock and its random numbers.
 pub struct Cx<'a> {
-    /// The peer that takes the step.
     pub me: PeerId,
     /// The time by its clock.
     pub now: Time,
@@ -122,102 +97,71 @@ pub struct Cx<'a> {
     pub rng: &'a mut Rng,
 }
 
-/// An input of a peer.
 pub enum Input<A: Actor> {
-    /// A client requests a slot.
     Request {
-        /// The number of the resource.
         resource: usize,
-        /// The client's ticket, unique in the run.
         ticket: Ticket,
     },
     /// A client releases its slot, or withdraws while it waits.
     Release {
-        /// The resource that it holds or waits for.
         resource: usize,
-        /// The ticket of its `Request`.
         ticket: Ticket,
     },
-    /// A message arrived.
     Message {
-        /// The sender.
         from: PeerId,
-        /// The message as it was sent.
         message: A::Message,
     },
-    /// A timer expired.
     Timer(A::Timer),
-    /// The peer, as a replica, has lost its memory.
+    /// The peer, as a replica, has lost its memory. `incarnation` is larger than in all lives before.
     Reset {
-        /// The number of its new life, larger than all before: a clock reading.
         incarnation: u64,
     },
     /// The oldest unconfirmed write is on the disk.
     Written,
-    /// A command of the workload.
     Command(A::Command),
 }
 
 /// An effect of a step. The world carries effects out in order.
 pub enum Effect<A: Actor> {
-    /// Send a message to another peer.
     Send {
-        /// The receiver.
         to: PeerId,
-        /// Arrives as [`Input::Message`], unless it is lost.
         message: A::Message,
     },
-    /// This client now holds a slot.
     Grant {
-        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
-        /// The slot and its fencing number.
         grant: Grant,
     },
-    /// The end of a holder's grant. It then leaves by itself, even if it cannot reach its peer. A holder without an end
-    /// leaves when its peer crashes.
+    /// The end of a holder's grant, by the clock of its peer. It then leaves by itself, even if it cannot reach its
+    /// peer. A holder without an end leaves when its peer crashes.
     Until {
-        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
-        /// The end, by the clock of its peer.
         until: Time,
     },
-    /// This client has lost its slot.
     Lost {
-        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
     },
-    /// This client's request is refused.
     Refused {
-        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
     },
-    /// Set `timer`, replacing a pending one of the same name.
+    /// Replaces a pending timer of the same name. The delay is by the peer's clock.
     SetTimer {
-        /// The timer's name.
         timer: A::Timer,
-        /// The delay, by the peer's clock.
         after: Span,
     },
-    /// Cancel the timer if it is pending.
     CancelTimer {
-        /// The timer's name.
         timer: A::Timer,
     },
     /// Write to the disk. Writes complete in order, one at a time.
     Write(A::Write),
     /// Write to storage that survives a crash of the peer but not of its machine. Takes effect immediately.
     Keep(A::Write),
-    /// A note for watchers and the workload.
     Note(A::Note),
     /// An unexpected message was dropped. Breaks a rule in a run without faults.
     Unexpected {
-        /// Why it was unexpected.
         why: &'static str,
     },
-    /// The peer uses something that such a world does not have: the run ends.
+    /// The peer uses something that such a world does not have: the run ends. `what` follows "peer 7".
     Impossible {
-        /// What the peer did, in words that follow "peer 7".
         what: &'static str,
     },
 }

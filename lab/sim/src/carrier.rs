@@ -1,5 +1,3 @@
-//! Arrival times of messages.
-
 use peerlock_types::{PeerId, Rng, Span, Time};
 use rustc_hash::FxHashMap;
 
@@ -9,9 +7,7 @@ use crate::names;
 /// Whether messages on one link, from one peer to another, keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// First sent, first delivered.
     Ordered,
-    /// Each message has its own delay.
     Unordered,
 }
 
@@ -30,13 +26,12 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Creates a carrier. `are_delayed` says that faults delay some messages.
+    /// `are_delayed` says that faults delay some messages.
     pub fn new(latency: Latency, links: Links, are_delayed: bool, rng: Rng) -> Self {
         let varies = latency.varies() || are_delayed;
         Self { latency, links, varies, last_arrival: FxHashMap::default(), rng }
     }
 
-    /// Returns the arrival of a message sent `now` with an extra `delay`.
     #[inline]
     pub fn arrival(&mut self, now: Time, from: PeerId, to: PeerId, delay: Span) -> Time {
         let at = now + self.latency.sample(from, to, &mut self.rng) + delay;

@@ -16,43 +16,34 @@ use crate::watch::{Always, Fencing, Idle, Messages, Order, Recovery, Standstill,
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
-/// The mean duration of a disk write: our choice.
+/// Our choice.
 const DISK: Span = Span::from_millis(5);
 
 /// The run is given up after this many sessions without a grant, plus as many mean partition lengths.
 const PATIENCE: u64 = 20;
 
-/// One setting of whole peers in a closed loop for one resource, run several times. Crashes are not reported to them:
-/// sessions expire in the registry.
+/// Whole peers in a closed loop for one resource. Crashes are not reported to them: sessions expire in the registry.
 #[derive(Clone, Debug)]
 pub struct Custody {
-    /// The number of peers. The first one creates the cluster, and all others join.
+    /// The first one creates the cluster, and all others join.
     pub peers: usize,
-    /// The number of voters: 1, 3 or 5.
+    /// 1, 3 or 5.
     pub voters: u32,
-    /// The number of slots.
     pub slots: u32,
-    /// The session length.
     pub session: Ttl,
-    /// When clients request, and how long they hold.
     pub workload: Closed,
-    /// The message delays.
     pub network: Network,
-    /// The faults to inject.
     pub faults: Faults,
-    /// Counts broken rules instead of stopping the run.
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state omits.
     pub warm_up: u32,
-    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Custody {
-    /// Runs all trials on rayon's threads. The report does not depend on their number. `progress` receives the number
-    /// of trials that have ended since its last call.
+    /// Runs all trials on rayon's threads. `progress` receives the number of trials that have ended since its last
+    /// call.
     ///
     /// # Errors
     /// A rule was broken.

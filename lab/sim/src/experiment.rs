@@ -19,39 +19,31 @@ use crate::watch::{
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
-/// One setting, run several times.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// All peers, including those that never request.
     pub peers: usize,
     /// The number of peers, from the first on, that never request and serve the others as replicas.
     pub servers: usize,
-    /// The number of slots.
     pub slots: u32,
-    /// When clients request, and how long they hold.
     pub workload: Closed,
-    /// The message delays.
     pub network: Network,
-    /// Whether messages may overtake each other.
     pub links: Links,
-    /// The faults to inject. Resets hit the servers, or all peers if there are none.
+    /// Resets hit the servers, or all peers if there are none.
     pub faults: Faults,
-    /// Counts broken rules instead of stopping the run: too many holders, fencing numbers that do not increase, and
-    /// requests that are refused or never served.
+    /// Counts broken rules, refused and unserved requests instead of stopping the run.
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state omits.
     pub warm_up: u32,
-    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Experiment {
     /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `peers` makes the peers of one trial, numbered from 0. `progress` receives the number of trials that have ended
-    /// since its last call.
+    /// `peers` makes the peers of one trial. `progress` receives the number of trials that have ended since its last
+    /// call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -64,7 +56,6 @@ impl Experiment {
         trials::run(&setting, self.trials, self.seed, progress)
     }
 
-    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         peers: impl Fn(&Latency) -> Vec<P> + Sync,
@@ -74,7 +65,6 @@ impl Experiment {
     }
 }
 
-/// An experiment with its protocol.
 struct Of<'a, P, F> {
     experiment: &'a Experiment,
     peers: F,

@@ -8,30 +8,28 @@ use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
-/// The mean delay, exponential, between a request and its client's crash or withdrawal. Five mean round trips of the
+/// The mean delay, exponential, between a request and its client's crash or withdrawal: five mean round trips of the
 /// Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
-/// The longest write of a slow disk.
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
-/// The number of peers whose clocks are cached. Temporary peers have higher numbers, and are too many for that.
+/// Only these clocks are cached: temporary peers have higher numbers and are too many.
 const MAX_CLOCKS: usize = 10_000;
 
-/// The faults of a run and their rates; by default none. Each kind has its own random stream, except the first four,
-/// which share one.
+/// The faults of a run and their rates; by default none. Each kind has its own random stream, except the first four.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// No fault before this time, except crashing or withdrawing clients, and clocks.
     pub quiet: Span,
-    /// The share of messages that are lost.
+    /// Shares of messages.
     pub loss: f64,
-    /// The share of messages that arrive twice, each copy with its own delay.
+    /// Each copy has its own delay.
     pub duplication: f64,
     /// The share of clients that crash for good with their peer: half of them some time after their request, half as
     /// soon as they hold.
     pub client_crash: f64,
-    /// The mean time until a replica loses its memory; exponential. `None`: never.
+    /// The mean time until a replica loses its memory; exponential.
     pub replica_life: Option<Span>,
     /// At most this many replicas reset within any such time; further resets are skipped.
     pub resets_at_most: Option<(usize, Span)>,
@@ -46,30 +44,29 @@ pub struct Faults {
     pub crashes: Option<Spells>,
     /// The share of crashes that hit a second peer at the same moment.
     pub both: f64,
-    /// The share of crashes that reboot the peer's machine. Its clients may be elsewhere, and stay.
+    /// The share of crashes that reboot the peer's machine.
     pub reboots: f64,
     /// The mean time between two crashes for good.
     pub deaths: Option<Span>,
-    /// Crashes in which the peer loses its disk. It restarts.
+    /// Crashes in which the peer loses its disk.
     pub disk_losses: Option<Spells>,
     /// Crashes of all peers at once. Each restarts after its own time.
     pub outages: Option<Spells>,
-    /// Periods in which a disk is slow: a write takes up to three seconds.
+    /// Periods in which a write takes up to three seconds.
     pub slow_disks: Option<Spells>,
-    /// Full disks: the next write fails and its peer crashes. It restarts with free space.
+    /// The next write fails, and its peer crashes and restarts with free space.
     pub full_disks: Option<Spells>,
-    /// Freezes: a peer handles nothing, and then everything at once.
+    /// A frozen peer handles nothing, and then everything at once.
     pub freezes: Option<Spells>,
-    /// Partitions.
     pub partitions: Option<(Cut, Spells)>,
     /// The share of clients that are disconnected as soon as they hold, and for how long on average.
     pub cut_off: Option<(f64, Span)>,
     /// The share of clients that withdraw or release early, some time after their request.
     pub withdrawals: f64,
-    /// One moment at which many peers crash for good: their share, and the time since the start.
+    /// The share of peers that crash for good at one moment, and the time since the start.
     pub catastrophe: Option<(f64, Span)>,
-    /// The delay after which a peer is reported gone to the others: one that has crashed, or is still frozen or parted
-    /// from them. The report is never revoked. `None`: no reports.
+    /// The delay after which a peer that has crashed, or is still frozen or parted, is reported gone. The report is
+    /// never revoked.
     pub detection: Option<Span>,
     /// The bounds of clock errors: offset, and rate in parts per million.
     pub clocks: Option<(Span, u64)>,
@@ -90,20 +87,19 @@ impl Faults {
 pub struct Spells {
     /// The mean time between two beginnings, in the whole world.
     pub every: Span,
-    /// The mean duration.
     pub last: Span,
 }
 
-/// Which peers a partition separates. The sides are drawn again for each.
+/// The pairs that a partition separates, drawn again for each partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Two sides of about the same size receive nothing from each other.
+    /// Two sides of about the same size are disconnected.
     Whole,
     /// The first side receives nothing from the second; the second receives from the first.
     OneWay,
-    /// Two sides receive nothing from each other; a third of the peers is connected to both.
+    /// Two sides are disconnected; a third of the peers is connected to both.
     Partial,
-    /// One pair of peers in four is disconnected, in both directions.
+    /// One pair of peers in four is disconnected.
     Pairs,
 }
 
@@ -123,10 +119,8 @@ impl Cut {
     }
 }
 
-/// When a client crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// It does not crash.
     Never,
     /// This long after its request, in any state.
     After(Span),
@@ -139,7 +133,6 @@ pub(crate) enum Crash {
 pub(crate) struct Injector {
     faults: Faults,
     is_rough: bool,
-    /// Messages can be lost, duplicated or cut off.
     is_lossy: bool,
     /// The stream of loss, duplication, client crashes and resets.
     rng: Rng,
@@ -175,17 +168,14 @@ pub(crate) struct Mishaps {
     pub held_up: u64,
 }
 
-/// The state of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
     frozen_until: Time,
     cut_off_until: Time,
     /// The number of its crashes.
     life: u32,
-    /// The end of its last write.
     writes_until: Time,
     slow_until: Time,
-    /// The next write fails.
     is_full: bool,
 }
 
@@ -217,18 +207,16 @@ impl Injector {
         }
     }
 
-    /// Returns the counts of message faults so far.
     pub fn mishaps(&self) -> Mishaps {
         self.mishaps
     }
 
-    /// Whether any fault is enabled.
     pub fn is_rough(&self) -> bool {
         self.is_rough
     }
 
-    /// Ends the partition and repairs the disks; no partition, freeze, peer crash or reset begins. Messages are still
-    /// lost and duplicated.
+    /// Ends the partition and repairs the disks; no further fault of a peer begins. Messages are still lost and
+    /// duplicated.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -237,12 +225,10 @@ impl Injector {
         }
     }
 
-    /// Disconnects these two peers for the rest of the run.
     pub fn rift(&mut self, one: PeerId, other: PeerId) {
         (self.rift, self.is_lossy) = (Some((one, other)), true);
     }
 
-    /// Stops loss, duplication and extra delays of messages.
     pub fn deliver_all(&mut self) {
         (self.faults.loss, self.faults.duplication, self.faults.delays) = (0.0, 0.0, None);
     }
@@ -275,7 +261,6 @@ impl Injector {
         (is_parted && now < self.partition.1) || is_rift || is_cut_off(from) || is_cut_off(to)
     }
 
-    /// Returns the extra delay of a message.
     #[inline]
     pub fn delay(&mut self, now: Time) -> Span {
         if now.since(Time::ZERO) < self.faults.quiet {
@@ -301,7 +286,6 @@ impl Injector {
         }
     }
 
-    /// Returns when a client that has just requested withdraws, if it does.
     #[inline]
     pub fn withdrawal(&mut self) -> Option<Span> {
         let withdraws = happens(self.faults.withdrawals, &mut self.withdrawals);
@@ -319,7 +303,6 @@ impl Injector {
         }
     }
 
-    /// Returns the time until a replica's next reset.
     pub fn life(&mut self) -> Option<Span> {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
@@ -347,62 +330,50 @@ impl Injector {
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
-    /// Returns the time until the next crash with a restart, and the downtime.
     pub fn next_crash(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
     }
 
-    /// Whether a second peer crashes at the same moment.
     pub fn takes_another(&mut self) -> bool {
         happens(self.faults.both, &mut self.crashes)
     }
 
-    /// Whether the machine of a crashed peer reboots.
     pub fn reboots(&mut self) -> bool {
         happens(self.faults.reboots, &mut self.reboots)
     }
 
-    /// Returns the time until the next crash with a lost disk, and the downtime.
     pub fn next_disk_loss(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.disk_losses.filter(|_| !self.is_calm)?, &mut self.disks)
     }
 
-    /// Returns the time until all peers crash.
     pub fn next_outage(&mut self) -> Option<Span> {
         Some(self.outages.exponential(self.faults.outages.filter(|_| !self.is_calm)?.every))
     }
 
-    /// Returns the downtime of one peer after such an outage.
     pub fn outage_lasts(&mut self) -> Span {
         self.faults.outages.map_or(Span::ZERO, |spells| self.outages.exponential(spells.last))
     }
 
-    /// Returns the time until a disk becomes slow, and the duration.
     pub fn next_slow_disk(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.slow_disks.filter(|_| !self.is_calm)?, &mut self.disks)
     }
 
-    /// Returns the time until a disk is full.
     pub fn next_full_disk(&mut self) -> Option<Span> {
         Some(self.disks.exponential(self.faults.full_disks.filter(|_| !self.is_calm)?.every))
     }
 
-    /// Returns the downtime of a peer after a full disk.
     pub fn full_disk_lasts(&mut self) -> Span {
         self.faults.full_disks.map_or(Span::ZERO, |spells| self.disks.exponential(spells.last))
     }
 
-    /// Returns the time until a peer crashes for good.
     pub fn next_death(&mut self) -> Option<Span> {
         Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
     }
 
-    /// Returns the time until a peer freezes, and the duration.
     pub fn next_freeze(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.freezes.filter(|_| !self.is_calm)?, &mut self.freezes)
     }
 
-    /// Returns the time until the next partition, and its duration.
     pub fn next_partition(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.partitions.filter(|_| !self.is_calm)?.1, &mut self.partitions)
     }
@@ -412,7 +383,6 @@ impl Injector {
         &mut self.crashes
     }
 
-    /// Returns the initial time without faults.
     pub fn quiet(&self) -> Span {
         self.faults.quiet
     }
@@ -421,8 +391,7 @@ impl Injector {
         self.is_calm
     }
 
-    /// Records a crash: pending events belong to the previous life. Temporary peers never restart, so nothing is kept
-    /// of them.
+    /// Records a crash: pending events belong to the previous life. Temporary peers never restart.
     pub fn crashed(&mut self, peer: PeerId, is_resident: bool) {
         if is_resident {
             let condition = self.condition_mut(peer);
@@ -431,7 +400,6 @@ impl Injector {
         }
     }
 
-    /// Returns the number of a peer's current life.
     pub fn life_of(&self, peer: PeerId) -> u32 {
         self.condition(peer).life
     }
@@ -446,12 +414,10 @@ impl Injector {
         (condition.writes_until, condition.life, condition.is_full)
     }
 
-    /// Makes the disk of a peer slow.
     pub fn slow_down(&mut self, peer: PeerId, until: Time) {
         self.condition_mut(peer).slow_until = until;
     }
 
-    /// Makes the disk of a peer full.
     pub fn fill_up(&mut self, peer: PeerId) {
         self.condition_mut(peer).is_full = true;
     }
@@ -468,17 +434,15 @@ impl Injector {
         cuts && self.partition.0 == number && now < self.partition.1
     }
 
-    /// Returns the share of peers that crash at one moment, and when.
     pub fn catastrophe(&self) -> Option<(f64, Span)> {
         self.faults.catastrophe
     }
 
-    /// Returns the delay after which a peer is reported gone.
     pub fn detection(&self) -> Option<Span> {
         self.faults.detection
     }
 
-    /// Freezes a peer. A frozen peer stays as it is, since its deferred events must keep their order.
+    /// A frozen peer stays as it is, since its deferred events must keep their order.
     pub fn freeze(&mut self, now: Time, peer: PeerId, last: Span) {
         let frozen_until = &mut self.condition_mut(peer).frozen_until;
         if *frozen_until <= now {
@@ -486,13 +450,11 @@ impl Injector {
         }
     }
 
-    /// Whether freezes are enabled.
     #[inline]
     pub fn can_freeze(&self) -> bool {
         self.faults.freezes.is_some()
     }
 
-    /// Returns the end of a peer's freeze, if it is frozen.
     #[inline]
     pub fn thaws(&self, now: Time, peer: PeerId) -> Option<Time> {
         Some(self.condition(peer).frozen_until).filter(|&until| now < until)
@@ -504,7 +466,7 @@ impl Injector {
         known.or_else(|| self.draw_clock(peer))
     }
 
-    /// A peer's clock depends only on its number. The first ones are cached, since every step reads one.
+    /// A peer's clock depends only on its number.
     #[cold]
     fn draw_clock(&mut self, peer: PeerId) -> Option<Clock> {
         let (offset, ppm) = self.faults.clocks?;

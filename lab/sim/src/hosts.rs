@@ -6,13 +6,12 @@ use peerlock_types::{PeerId, Rng};
 
 use crate::actor::Actor;
 
-/// All peers, and the disks of those that crashed.
 pub(crate) struct Hosts<A: Actor> {
-    /// Peers 0, 1, 2 …; `None` while they are down.
+    /// `None` while they are down.
     residents: Vec<Option<A>>,
     disks: Vec<Storage<A>>,
-    /// Temporary peers with higher numbers, from the oldest running to the newest. Removed peers are trimmed at the
-    /// front, so that memory is bounded by the running ones.
+    /// Temporary peers with higher numbers. Removed peers are trimmed at the front, so that memory is bounded by the
+    /// running ones.
     visitors: VecDeque<Option<A>>,
     gone: usize,
 }
@@ -28,7 +27,6 @@ impl<A: Actor> Hosts<A> {
         Self { residents: Vec::new(), disks: Vec::new(), visitors: VecDeque::new(), gone: 0 }
     }
 
-    /// Returns the number of the next peer.
     pub fn next(&self) -> PeerId {
         PeerId::new((self.residents.len() + self.gone + self.visitors.len()) as u64)
     }
@@ -40,7 +38,6 @@ impl<A: Actor> Hosts<A> {
         self.disks.push(Storage { disk: A::Disk::default(), under_way: VecDeque::new() });
     }
 
-    /// Adds a temporary peer.
     pub fn add_visitor(&mut self, actor: Option<A>) {
         self.visitors.push_back(actor);
     }
@@ -70,7 +67,6 @@ impl<A: Actor> Hosts<A> {
         self.visitors.get_mut(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_mut()
     }
 
-    /// Removes a peer that has crashed or departed.
     pub fn remove(&mut self, peer: PeerId) -> Option<A> {
         if let Some(resident) = self.residents.get_mut(peer.index()) {
             return resident.take();
@@ -84,12 +80,10 @@ impl<A: Actor> Hosts<A> {
         actor
     }
 
-    /// Returns the disk of a permanent peer.
     pub fn disk(&self, peer: PeerId) -> &A::Disk {
         &self.disks[peer.index()].disk
     }
 
-    /// Starts a write.
     pub fn begin_write(&mut self, peer: PeerId, write: A::Write) {
         self.disks[peer.index()].under_way.push_back(write);
     }
@@ -99,12 +93,10 @@ impl<A: Actor> Hosts<A> {
         A::write(&mut self.disks[peer.index()].disk, write);
     }
 
-    /// Reboots the machine of a peer.
     pub fn reboot(&mut self, peer: PeerId) {
         A::reboot(&mut self.disks[peer.index()].disk);
     }
 
-    /// Completes the oldest pending write.
     pub fn finish_write(&mut self, peer: PeerId) {
         let Storage { disk, under_way } = &mut self.disks[peer.index()];
         A::write(disk, under_way.pop_front().expect("a completed write was started"));
@@ -120,12 +112,10 @@ impl<A: Actor> Hosts<A> {
         was_writing
     }
 
-    /// Replaces the disk of a peer by an empty one.
     pub fn lose_disk(&mut self, peer: PeerId) {
         A::lose(&mut self.disks[peer.index()].disk);
     }
 
-    /// Restarts a peer.
     pub fn put_back(&mut self, peer: PeerId, actor: A) {
         let before = self.residents[peer.index()].replace(actor);
         assert!(before.is_none(), "peer {peer} was not down");

@@ -1,7 +1,7 @@
 //! The ideal: one queue for all slots, kept by a moderator with instant global knowledge. A bound, not a protocol.
 //!
-//! A releasing client knows the oldest request in the world and sends it the token: one message, no longer idle time
-//! while a client waits, and strict order. The difference to a real protocol is the cost of distance.
+//! A releasing client sends the token to the oldest request in the world: one message, no longer idle time while a
+//! client waits, and strict order. The difference to a real protocol is the cost of distance.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 
-/// A peer with an omniscient moderator.
 #[derive(Debug)]
 pub struct Ideal {
     me: PeerId,
@@ -35,7 +34,6 @@ struct Moderator {
     free: VecDeque<(PeerId, Token)>,
 }
 
-/// A token, sent by the releasing client to the oldest request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Handover {
     to: Ticket,
@@ -125,7 +123,6 @@ impl Observe for Ideal {
         0
     }
 
-    /// Requests are not forwarded.
     fn trees(&self) -> usize {
         0
     }

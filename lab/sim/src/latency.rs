@@ -1,8 +1,8 @@
 //! Message delays: constant, random per pair or per message, measured, or Internet-like.
 //!
-//! A [`Model`] is the parsed specification. [`Model::load`] reads its file, if any, into a [`Network`], from which each
-//! trial draws its [`Latency`]. No pair is stored: its values are hashed from the seed and the two numbers, so that the
-//! cost per message does not depend on the number of peers.
+//! A [`Model`] is the parsed specification, from whose [`Network`] each trial draws its [`Latency`]. The delay of a
+//! pair is hashed from the seed and the two numbers, so that the cost per message does not depend on the number of
+//! peers.
 
 mod king;
 mod matrix;
@@ -21,20 +21,16 @@ pub use matrix::{Matrix, MatrixError, Table};
 /// The message delays between peers, which are numbered from 0. A clone shares the tables.
 #[derive(Clone, Debug)]
 pub enum Latency {
-    /// Every message takes this long.
     Constant(Span),
     /// Each pair of peers has a fixed delay, the same both ways.
     PerPair(PerPair),
     /// Each message has its own delay.
     PerMessage {
-        /// The shortest delay.
         low: Span,
-        /// The longest delay.
         high: Span,
     },
     /// Measured delays between hosts; each peer is one of them.
     Matrix(Matrix),
-    /// Delays like those between the hosts of the King data set.
     King(King),
 }
 
@@ -64,13 +60,13 @@ impl Latency {
         }
     }
 
-    /// Whether two messages on one link may take different times, so that an ordered link must track arrivals.
+    /// Whether messages on one link may take different times, so that an ordered link must track arrivals.
     pub fn varies(&self) -> bool {
         matches!(self, Self::PerMessage { low, high } if low < high)
     }
 }
 
-/// A uniform delay per unordered pair of peers, computed on demand.
+/// A uniform delay per unordered pair of peers.
 #[derive(Clone, Copy, Debug)]
 pub struct PerPair {
     low: Span,
@@ -91,7 +87,7 @@ impl PerPair {
     }
 }
 
-/// Hashes an unordered pair of peers to 64 bits. `salt` is a mixed seed, so that similar seeds give unrelated values.
+/// Hashes an unordered pair of peers. `salt` is a mixed seed, so that similar seeds give unrelated values.
 #[inline]
 fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
     let (low, high) = (one.get().min(other.get()), one.get().max(other.get()));
@@ -112,25 +108,15 @@ fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// `constant:1s`: every one-way delay is this long.
+    /// `constant:1s`
     Constant(Span),
-    /// `uniform:0s..200ms`: uniform, drawn once per pair.
-    Uniform {
-        /// The shortest delay.
-        low: Span,
-        /// The longest delay.
-        high: Span,
-    },
-    /// `jitter:0s..200ms`: uniform, drawn for every message.
-    Jitter {
-        /// The shortest delay.
-        low: Span,
-        /// The longest delay.
-        high: Span,
-    },
-    /// `king`: modelled on the King data set, see [`King`].
+    /// `uniform:0s..200ms`: drawn once per pair.
+    Uniform { low: Span, high: Span },
+    /// `jitter:0s..200ms`: drawn for every message.
+    Jitter { low: Span, high: Span },
+    /// `king`
     King,
-    /// `matrix:FILE`: measured, see [`Matrix`].
+    /// `matrix:FILE`
     Matrix(PathBuf),
 }
 
@@ -181,35 +167,22 @@ impl Network {
     }
 }
 
-/// Why a latency model cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ModelError {
-    /// The model is unknown.
     #[error("unknown latency {0:?}: use constant:1s, uniform:0s..200ms, jitter:0s..200ms, king or matrix:FILE")]
     Unknown(String),
-    /// A duration is malformed.
     #[error("in latency {latency:?}, {reason}")]
-    Span {
-        /// The whole text.
-        latency: String,
-        /// The error of the duration.
-        reason: SpanError,
-    },
-    /// There are not two durations.
+    Span { latency: String, reason: SpanError },
     #[error("latency {0:?} needs a range: write the shortest and the longest delay, such as 0s..200ms")]
     NoRange(String),
-    /// The first duration is longer than the second.
     #[error("latency {0:?} has its range backwards: write the shorter delay first, such as 0s..200ms")]
     Backwards(String),
-    /// The longest delay is zero.
     #[error("latency {0:?} is zero: the longest delay must be more than 0s")]
     Zero(String),
-    /// A matrix without a file.
     #[error("latency {0:?} names no file: write matrix:FILE")]
     NoFile(String),
 }
 
-/// The form that is parsed.
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -244,7 +217,7 @@ fn range(latency: &str, bounds: &str) -> Result<(Span, Span), ModelError> {
     if low > high { Err(ModelError::Backwards(latency.into())) } else { Ok((low, high)) }
 }
 
-/// Parses the longest delay of a model. Without any delay, a run could loop forever at one moment.
+/// Without any delay, a run could loop forever at one moment.
 fn longest(latency: &str, delay: &str) -> Result<Span, ModelError> {
     match span(latency, delay)? {
         Span::ZERO => Err(ModelError::Zero(latency.into())),

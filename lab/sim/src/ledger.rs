@@ -1,5 +1,3 @@
-//! The unserved requests, in the order of arrival.
-
 use std::collections::VecDeque;
 
 use peerlock_types::{PeerId, Ticket, Time};
@@ -7,11 +5,9 @@ use peerlock_types::{PeerId, Ticket, Time};
 /// A client that waits or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Its peer.
     pub peer: PeerId,
-    /// Its ticket, unique in a run.
+    /// Unique in a run.
     pub ticket: Ticket,
-    /// The number of its resource.
     pub resource: usize,
     /// The time of its request, from which its wait counts.
     pub asked: Time,
@@ -19,8 +15,8 @@ pub struct Client {
     pub(crate) is_doomed: bool,
 }
 
-/// Issues tickets and keeps the waiting requests. Ticket numbers increase over the whole run, so the oldest open
-/// request is at the front, and any other is found without searching.
+/// The waiting requests. Ticket numbers increase over the whole run, so the oldest request is at the front, and any
+/// other is found without searching.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// From the oldest waiting request to the newest; `None` for those removed out of order.
@@ -31,12 +27,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns the next ticket.
     pub(crate) fn next(&self) -> Ticket {
         Ticket::new(self.gone + self.open.len() as u64 + 1)
     }
 
-    /// Adds a request with the next ticket.
     #[inline]
     pub(crate) fn ask(&mut self, peer: PeerId, resource: usize, asked: Time, is_doomed: bool) -> Client {
         let ticket = self.next();
@@ -59,22 +53,19 @@ impl Ledger {
         Some(client)
     }
 
-    /// Returns the oldest waiting client.
     pub fn oldest(&self) -> Option<Client> {
         *self.open.front()?
     }
 
-    /// Returns the waiting client with this ticket.
     pub fn get(&self, ticket: Ticket) -> Option<Client> {
         *self.open.get(usize::try_from(ticket.get().checked_sub(self.gone + 1)?).ok()?)?
     }
 
-    /// Returns all waiting clients, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.open.iter().flatten()
     }
 
-    /// Returns the number of waiting clients, for all resources together.
+    /// For all resources together.
     pub fn waiting(&self) -> usize {
         self.waiting
     }

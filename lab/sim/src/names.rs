@@ -1,8 +1,5 @@
-//! Enums whose variants have names on the command line.
-
 use thiserror::Error;
 
-/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown {what} {name:?}: use {}", .known.join(" or "))] // All of them have two so far.
 pub struct UnknownName {
@@ -12,7 +9,6 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// Creates the error for a name that is not among `known`.
     pub fn new(what: &'static str, name: &str, known: &'static [&'static str]) -> Self {
         Self { what, name: name.into(), known }
     }

@@ -19,40 +19,34 @@ use crate::world::{Setup, World};
 /// More lines than a run of a few minutes has.
 const MOST_LINES: usize = 1_000_000;
 
-/// One setting of whole nodes, run several times.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// The number of hosts with a data directory.
+    /// Hosts with a data directory.
     pub hosts: u64,
-    /// The number of further hosts without one.
+    /// Further hosts without one.
     pub guests: u64,
     /// Whether the hosts with a directory create the cluster once all are connected; otherwise the first one does.
     pub expect: bool,
-    /// The number of slots of each resource, unless it is resized.
+    /// The slots of each resource, unless it is resized.
     pub slots: u32,
-    /// The session length.
     pub session: Ttl,
-    /// The nodes' timeouts.
     pub config: Config,
     /// The mean duration of a disk write; exponential.
     pub disk: Span,
-    /// The workload.
     pub visits: Visits,
-    /// The message delays. The model must support any number of peers.
+    /// The model must support any number of peers.
     pub network: Network,
     /// At the end, a client that requests this much later than another enters after it; `None` if requests take any
     /// time.
     pub clearly: Option<Span>,
-    /// The faults to inject. Lost messages break connections, which also discard duplicates.
+    /// Lost messages break connections, which also discard duplicates.
     pub faults: Faults,
-    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Nodes {
-    /// Runs all trials on rayon's threads. The report does not depend on their number.
+    /// Runs all trials on rayon's threads.
     ///
     /// # Errors
     /// A rule was broken.
@@ -60,7 +54,7 @@ impl Nodes {
         trials::run(self, self.trials, self.seed, |_| {})
     }
 
-    /// Returns every event of the first trial, a line each, and its result. The same seed gives the same bytes.
+    /// Returns every event of the first trial, a line each, and its result.
     pub fn trace(&self) -> Vec<String> {
         let seed = trials::seed_of(0, self.seed);
         let mut world = self.world(seed, |rules, _| (Trace::of_last(MOST_LINES), rules));

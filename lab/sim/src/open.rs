@@ -14,35 +14,30 @@ use crate::watch::{Always, Costs, Fencing, Idle, Messages, Order, Resets, Watch,
 use crate::workload::{OpenWorkload, Poisson};
 use crate::world::{Setup, World};
 
-/// One setting of a protocol with replicas and one slot, run several times.
+/// A protocol with replicas and one slot.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// The number of replicas: peers 0 to n − 1. Every client is a further peer.
+    /// Peers 0 to n − 1. Every client is a further peer.
     pub replicas: u32,
-    /// When clients arrive, and how long they hold.
     pub workload: Poisson,
-    /// The message delays. The model must support any number of peers.
+    /// The model must support any number of peers.
     pub network: Network,
-    /// Whether messages may overtake each other.
     pub links: Links,
-    /// The faults to inject.
     pub faults: Faults,
     /// The lease of the protocol's votes. A client that is done answers messages for twice as long, and resets are
     /// counted within it.
     pub lease: Span,
     /// Counts concurrent holders and fencing numbers that do not increase instead of stopping the run.
     pub count_violations: bool,
-    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Open {
     /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `new_peer` makes a peer, replica or client, from its number. `progress` receives the number of trials that have
-    /// ended since its last call.
+    /// `new_peer` makes a replica or client. `progress` receives the number of trials that have ended since its last
+    /// call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -54,7 +49,6 @@ impl Open {
         trials::run(&Of { open: self, new_peer }, self.trials, self.seed, progress)
     }
 
-    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         new_peer: impl Fn(PeerId) -> P + Sync,
@@ -64,7 +58,6 @@ impl Open {
     }
 }
 
-/// A setting with its protocol.
 struct Of<'a, F> {
     open: &'a Open,
     new_peer: F,

@@ -1,5 +1,5 @@
-//! Runs of a world in several processes and in real time. This module has the interface of one process's part to the
-//! others, and the records that are checked together afterwards.
+//! Runs of a world in several processes and in real time: the interface of one process's part to the others, and the
+//! records that are checked together afterwards.
 //!
 //! ```text
 //!    World ──Arrive is due──► Outside ──bytes──► Outside ──Came::Message──► World of another process
@@ -7,8 +7,7 @@
 //!      └──on_grant, on_send …──► Recorder ──Record──► World::replay ──on_grant, on_send …──► the usual watchers
 //! ```
 //!
-//! The event loop, workloads, timers, delays and faults are those of the simulator. Only time passes by itself, and the
-//! receiver of a message may be in another process. See `world/part.rs`.
+//! The event loop, workloads, timers, delays and faults are those of the simulator. See `world/part.rs`.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
@@ -24,7 +23,6 @@ use crate::watch::{Broken, Mark, Trace, Watch};
 /// The assignment of peers to processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// The number of this process.
     pub me: usize,
     /// The number of processes that run several peers, assigned in turn.
     pub together: usize,
@@ -33,7 +31,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// Returns the process of a peer.
     pub fn home(&self, peer: PeerId) -> usize {
         match self.apart.iter().position(|&alone| alone == peer) {
             Some(at) => self.together + at,
@@ -41,12 +38,10 @@ impl Share {
         }
     }
 
-    /// Whether a peer is in this process.
     pub fn is_here(&self, peer: PeerId) -> bool {
         self.home(peer) == self.me
     }
 
-    /// Returns the number of processes of both kinds.
     pub fn processes(&self) -> usize {
         self.together + self.apart.len()
     }
@@ -57,7 +52,7 @@ pub trait Outside<A: Actor> {
     /// Returns the time since the start of the run.
     fn now(&mut self) -> Time;
 
-    /// Sends a message whose delay is over. All messages take this path, also those within a process.
+    /// Sends a message whose delay is over, also to a peer of this process.
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message);
 
     /// Reports a change: whether all clients of this process are served and none will request again.
@@ -67,27 +62,20 @@ pub trait Outside<A: Actor> {
     fn wait(&mut self, until: Option<Time>) -> Came<A::Message>;
 }
 
-/// An event from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came<M> {
-    /// None: the given time has come.
+    /// The given time has come.
     Nothing,
-    /// A message has arrived.
     Message {
-        /// The sender, a peer of another process.
         from: PeerId,
-        /// The receiver.
         to: PeerId,
-        /// The message as it was sent.
         message: M,
     },
     /// A process has ended, and these peers with it.
     Gone(Vec<PeerId>),
-    /// The run is over.
     Stop,
 }
 
-/// A type that can be sent between processes.
 pub trait Wire: Serialize + DeserializeOwned {}
 
 impl<T: Serialize + DeserializeOwned> Wire for T {}
@@ -95,74 +83,49 @@ impl<T: Serialize + DeserializeOwned> Wire for T {}
 /// An event of a peer, as its process has recorded it. Tickets are local to the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<M, N> {
-    /// A client requests.
+    /// A client requests, with a new ticket.
     Asked {
-        /// The client's peer.
         peer: PeerId,
-        /// New with this record; identifies the client until it leaves or gives up.
         ticket: Ticket,
-        /// The number of the resource.
         resource: usize,
     },
-    /// A client enters.
     Entered {
-        /// The client's peer.
         peer: PeerId,
-        /// The ticket of its request.
         ticket: Ticket,
-        /// The slot and the fencing number.
         grant: Grant,
     },
-    /// A client has left.
     Left {
-        /// The client's peer.
         peer: PeerId,
-        /// The ticket of its request.
         ticket: Ticket,
     },
     /// A client has stopped waiting.
     GaveUp {
-        /// The client's peer.
         peer: PeerId,
-        /// The ticket of its request.
         ticket: Ticket,
     },
     /// A peer is about to lose its memory.
     Reset(PeerId),
     /// The process of a peer was killed with its clients, of which there are no further records.
     Killed(PeerId),
-    /// A peer has crashed. The ends of its clients are in other records.
+    /// The ends of its clients are in other records.
     Crashed(PeerId),
-    /// A message is sent.
     Sent {
-        /// The sender.
         from: PeerId,
-        /// The receiver.
         to: PeerId,
-        /// The message.
         message: M,
     },
     /// The message sent last will arrive at `arrives` at the earliest.
     OnWay {
-        /// Its sender.
         from: PeerId,
-        /// The earliest arrival.
         arrives: Time,
     },
-    /// A message has arrived.
     Delivered {
-        /// The sender, as in [`Record::Sent`].
         from: PeerId,
-        /// The receiver.
         to: PeerId,
-        /// The message; under faults it may arrive twice.
         message: M,
     },
-    /// A note of this kind of peer.
     Noted {
-        /// Its peer.
         peer: PeerId,
-        /// The note.
         note: N,
     },
     /// A round begins with these peers of the process.
@@ -173,7 +136,6 @@ pub enum Record<M, N> {
     Drain(Vec<PeerId>),
 }
 
-/// The record type of a kind of peer.
 pub type RecordOf<A> = Record<<A as Actor>::Message, <A as Actor>::Note>;
 
 /// A watcher that checks nothing and records every event, for a later check with the other processes' records.
@@ -183,7 +145,6 @@ pub struct Recorder<S> {
 }
 
 impl<S> Recorder<S> {
-    /// Creates a recorder that writes to this sink.
     pub fn new(sink: S) -> Self {
         Self { sink }
     }
@@ -254,23 +215,18 @@ where
     }
 }
 
-/// The counts of a process that are in no record, such as lost grants and messages. For
-/// [`World::replay`](crate::World::replay).
+/// The counts of a process that are in no record, such as lost grants and messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The world's counts, in the order of the names.
     pub(crate) world: Vec<u64>,
-    /// The workload's counts.
     pub(crate) load: Vec<u64>,
 }
 
 /// A way to run a setting: simulated, in several processes, or as a check of their records. A trait, since each setting
 /// has its own types.
 pub trait Drive {
-    /// The result.
     type Output;
 
-    /// Runs this many trials of a setting with this seed.
     fn drive<S>(self, setting: &S, trials: u32, seed: u64) -> Self::Output
     where
         S: Setting<Actor: Actor<Message: Wire, Note: Wire + Clone>>;
@@ -291,9 +247,8 @@ impl<F: Fn(u64) + Sync> Drive for Simulated<F> {
     }
 }
 
-/// The results of all processes of one run.
 pub struct Run<A: Actor> {
-    /// The records in the order of time.
+    /// In the order of time.
     pub records: Vec<(Time, RecordOf<A>)>,
     /// The counts of each process that was not killed.
     pub counted: Vec<Counted>,
@@ -311,7 +266,7 @@ pub fn judge<S: Setting>(setting: &S, runs: &[Run<S::Actor>], seed: u64) -> Resu
         run.counted.iter().for_each(|counted| world.add_counted(counted));
         if let Err(violation) = world.replay(&run.records) {
             let mut again = setting.world(trial_seed, |rules, _| (Trace::of_last(SHOWN), rules));
-            let _ = again.replay(&run.records); // Repeats the replay for its trace.
+            let _ = again.replay(&run.records);
             return Err(notified(&again.watch.0, trial, seed, violation));
         }
         sheets.push(world.sheet(setting.resources()));

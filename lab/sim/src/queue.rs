@@ -1,20 +1,17 @@
-//! The event queue, sorted by (time, sequence).
-
 use std::collections::VecDeque;
 
 use peerlock_types::{PeerId, Time};
 
 /// Events in order of time; events of one moment in the order they were pushed or posted.
 ///
-/// The heap moves small keys; the events stay in a slab whose entries are reused, so a queue of constant size does not
-/// allocate. Messages posted in the order of their arrival, as with constant delays, are in a FIFO beside the heap and
-/// are not sorted.
+/// The heap moves small keys; the events stay in a slab whose entries are reused. Messages posted in the order of their
+/// arrival, as with constant delays, are in a FIFO beside the heap and are not sorted.
 #[derive(Debug)]
 pub struct Queue<E, M> {
-    /// A binary heap: the children of index i are at 2i + 1 and 2i + 2, and the earliest key is first.
+    /// A binary heap: the children of index i are at 2i + 1 and 2i + 2.
     heap: Vec<Key>,
-    /// The keys of the FIFO. The messages are in a parallel FIFO: reading back freshly written data in pieces of
-    /// another size would stall the processor.
+    /// The messages are in a parallel FIFO: reading back freshly written data in pieces of another size would stall the
+    /// processor.
     posted: VecDeque<(Key, PeerId, PeerId)>,
     messages: VecDeque<M>,
     events: Vec<Option<E>>,
@@ -55,7 +52,6 @@ impl Key {
 }
 
 impl<E, M> Queue<E, M> {
-    /// Creates an empty queue with a capacity of `events`.
     pub fn with_capacity(events: usize) -> Self {
         Self {
             heap: Vec::with_capacity(events),
@@ -84,7 +80,6 @@ impl<E, M> Queue<E, M> {
         self.posted.back().is_none_or(|(last, ..)| last.at() <= at)
     }
 
-    /// Appends a message to the posted ones.
     #[inline(always)]
     pub fn post(&mut self, at: Time, from: PeerId, to: PeerId, message: M) {
         debug_assert!(self.is_last(at), "posted messages must arrive in order");
@@ -103,14 +98,13 @@ impl<E, M> Queue<E, M> {
         self.messages.pop_front().map(|message| (from, to, message))
     }
 
-    /// Returns the key of the next push; posted messages have no slab index.
+    /// Posted messages have no slab index.
     #[inline]
     fn key(&mut self, at: Time, place: usize) -> Key {
         self.pushed += 1;
         Key::new(at, self.pushed, place)
     }
 
-    /// Returns a free slab index.
     fn room(&mut self) -> usize {
         self.free.pop().map_or_else(
             || {
@@ -133,7 +127,6 @@ impl<E, M> Queue<E, M> {
         self.events[self.heap[0].place()].take().expect("every key in the heap has its event")
     }
 
-    /// Returns the time of the earliest event.
     #[inline(always)]
     pub fn first(&mut self) -> Option<Time> {
         if self.is_first_gone {
@@ -144,7 +137,6 @@ impl<E, M> Queue<E, M> {
         if self.is_posted { posted } else { pushed }.map(|key| key.at())
     }
 
-    /// Removes the first key, whose event was taken.
     fn remove_first(&mut self) {
         self.is_first_gone = false;
         self.free.push(self.heap[0].place() as u32);
@@ -188,12 +180,10 @@ impl<E, M> Queue<E, M> {
         self.heap[at] = key;
     }
 
-    /// Returns the number of queued events.
     pub fn len(&self) -> usize {
         self.heap.len() - usize::from(self.is_first_gone) + self.posted.len()
     }
 
-    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

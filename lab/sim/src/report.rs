@@ -1,5 +1,3 @@
-//! The results of runs.
-
 mod numbers;
 
 use peerlock_types::Span;
@@ -9,41 +7,32 @@ pub use numbers::Numbers;
 use crate::statistics::{self, Summary};
 use crate::watch::{Cost, Flow, Received, Round};
 
-/// The merged results of all trials of a setting. Most numbers are accessible by name only ([`Report::numbers`]): those
-/// of watchers, and the world's `asked`, `lost`, `refused`, `withdrawn`, `crashed`, `restarted`, `resets` and
-/// `unexpected`.
+/// The merged results of all trials of a setting. Most counts are accessible by name only ([`Report::numbers`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The number of trials.
     pub trials: u32,
     /// The number of grants.
     pub entries: u64,
-    /// Waits over the whole runs.
     pub wait: Option<WaitSummary>,
     /// Waits in steady state, or in the measured window of an open workload; `None` if the runs were too short.
     pub steady: Option<WaitSummary>,
     /// The longest wait of each peer of each trial in steady state, sorted.
     pub longest_of_peers: Vec<Span>,
-    /// The distribution of `longest_of_peers`.
     pub per_peer_max: Option<PerPeerMax>,
     /// Messages by type. In rounds: each hop and each direct message during the rounds.
     pub messages: Vec<(&'static str, u64)>,
     /// Messages and entries in steady state, in the measured window, or during the rounds.
     pub steady_flow: Flow,
-    /// All other counts, by name.
     pub numbers: Numbers,
-    /// Violations at resources of which fewer than 2m − n replicas were reset within any one lease …
+    /// Violations at resources of which fewer than 2m − n replicas were reset within any one lease.
     pub within: Harm,
-    /// … and at the others, for which a quorum guarantees nothing.
+    /// Violations at the others, for which a quorum guarantees nothing.
     pub beyond: Harm,
-    /// The client of an open workload with the highest message count relative to its bound, and the number of replicas
-    /// of that bound.
+    /// The client of an open workload with the highest message count relative to its bound, and the number of replicas.
     pub worst: Option<(Cost, u32)>,
-    /// The counts of each round, if there are rounds.
     pub rounds: Vec<Round>,
     /// The distribution of messages per peer and round: Figures 4a–c of the E2E paper.
     pub received: Received,
-    /// The number of simulated events, over all trials.
     pub events: u64,
     /// Why the first stopped trial was stopped, with its number and the time.
     pub stop: Option<String>,
@@ -52,17 +41,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the number of protocol messages of all types.
     pub fn sent(&self) -> u64 {
         self.messages.iter().map(|&(_, count)| count).sum()
     }
 
-    /// Returns the number of entries while messages were counted: with rounds, those during the rounds.
+    /// Returns the number of entries while messages were counted.
     pub fn entries_with_messages(&self) -> u64 {
         if self.rounds.is_empty() { self.entries } else { self.steady_flow.entries }
     }
 
-    /// Returns the messages per such entry; 0 without entries.
     pub fn messages_per_entry(&self) -> f64 {
         match self.entries_with_messages() {
             0 => 0.0,
@@ -70,7 +57,6 @@ impl Report {
         }
     }
 
-    /// Returns the messages per entry in steady state; `None` without entries.
     pub fn steady_messages_per_entry(&self) -> Option<f64> {
         let Flow { entries, messages } = self.steady_flow;
         (entries > 0).then(|| messages as f64 / entries as f64)
@@ -82,8 +68,7 @@ impl Report {
         (measured > Span::ZERO).then(|| self.steady_flow.entries as f64 / measured.as_secs_f64())
     }
 
-    /// Returns a CSV line for each trial: entries, waits in steady state and in the whole run in seconds, messages,
-    /// violations.
+    /// Returns a CSV line for each trial; waits are in seconds, in steady state and in the whole run.
     pub fn trials_csv(&self) -> String {
         let mut csv = String::from(
             "trial,entries,mean wait (s),longest wait (s),whole mean wait (s),whole longest wait (s),messages,\
@@ -108,12 +93,10 @@ impl Report {
         csv
     }
 
-    /// Returns the violations at all resources, whatever was reset.
     pub fn harm(&self) -> Harm {
         self.within.plus(self.beyond)
     }
 
-    /// Returns the highest message count of a client relative to its bound, in an open workload.
     pub fn worst_of_bound(&self) -> Option<f64> {
         self.worst.map(|(cost, replicas)| cost.of_bound(replicas))
     }
@@ -122,9 +105,7 @@ impl Report {
 /// Violations at resources, until the end of the run. Each resource of each trial counts separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Harm {
-    /// The number of resources, over all trials.
     pub resources: u64,
-    /// The number of grants.
     pub grants: u64,
     /// Grants that exceeded the number of slots.
     pub violations: u64,
@@ -139,12 +120,10 @@ pub struct Harm {
 }
 
 impl Harm {
-    /// Whether there were no violations.
     pub fn is_none(&self) -> bool {
         self.violations + self.fencing_back + self.stuck + self.stopped == 0
     }
 
-    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             resources: self.resources + other.resources,
@@ -158,17 +137,14 @@ impl Harm {
     }
 }
 
-/// Waiting times, with the mean of each trial's longest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WaitSummary {
-    /// Over the entries of all trials.
     pub all: Summary,
     /// The mean over the trials of the longest wait in each.
     pub mean_of_trial_max: f64,
 }
 
 impl WaitSummary {
-    /// Summarises all waits, which it reorders, and the longest of each trial; `None` without waits.
     fn of(waits: &mut [Span], trial_longest: &[Span]) -> Option<Self> {
         Some(Self { all: Summary::of(waits)?, mean_of_trial_max: statistics::mean(trial_longest)? })
     }
@@ -177,15 +153,10 @@ impl WaitSummary {
 /// The distribution of the longest waits of single peers, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerPeerMax {
-    /// The minimum.
     pub min: f64,
-    /// The 10th percentile.
     pub p10: f64,
-    /// The 50th percentile.
     pub p50: f64,
-    /// The 90th percentile.
     pub p90: f64,
-    /// The maximum.
     pub max: f64,
 }
 
@@ -197,9 +168,7 @@ pub struct Sheet {
     pub(crate) longest: Vec<Span>,
     pub(crate) messages: Vec<(&'static str, u64)>,
     pub(crate) flow: Flow,
-    /// Counts that need only a name.
     pub numbers: Numbers,
-    /// For each resource.
     pub(crate) harm: Vec<Harm>,
     pub(crate) worst: Option<(Cost, u32)>,
     pub(crate) rounds: Vec<Round>,
@@ -209,7 +178,6 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Creates a sheet for this many resources.
     pub(crate) fn new(resources: usize) -> Self {
         Self { harm: vec![Harm { resources: 1, ..Harm::default() }; resources], ..Self::default() }
     }
@@ -251,7 +219,6 @@ fn sum_up(trials: Vec<Sheet>, bound: u32) -> Report {
 }
 
 impl Report {
-    /// Adds one trial, except its waits.
     fn add(&mut self, trial: Sheet, bound: u32) {
         self.events += trial.events;
         self.steady_flow.entries += trial.flow.entries;

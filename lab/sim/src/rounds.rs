@@ -1,12 +1,10 @@
-//! Rounds: peers on an overlay, many resources, churn and faults.
+//! Rounds: peers on an overlay, many resources, churn and faults. The workload of the E2E paper's §VI and of the
+//! coordinator paper's §5.
 //!
-//! The workload of the E2E paper's §VI and of the coordinator paper's §5. A round is "the amount of work done by the
-//! nodes in the network": a number of requests by random peers for random resources, and the release of each held
-//! resource with probability ½. Rounds here are spans of virtual time: a round's events begin at random moments of its
-//! first half, and the messages settle in the second.
-//!
-//! After the last round there are no more requests, all holders release, and the run continues until no client waits,
-//! for at most `drain`. A client that still waits then is stuck. Messages after the last round are not counted.
+//! In each round, random peers request random resources, and each held resource is released with probability ½. A round
+//! is a span of virtual time: its events begin at random moments of its first half, and the messages settle in the
+//! second. After the last round all holders release, and the run continues until no client waits, for at most `drain`.
+//! A client that still waits then is stuck. Messages after the last round are not counted.
 //!
 //! ```
 //! use peerlock_types::Span;
@@ -41,12 +39,9 @@ use crate::watch::{Always, Burden, Fencing, Memory, PerRound, Watch, always_seei
 use crate::workload::{InRounds, Load};
 use crate::world::{Setup, World};
 
-/// The overlay that locates the owner of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlayKind {
-    /// See [`peerlock_overlay::chord`].
     Chord,
-    /// See [`peerlock_overlay::pastry`].
     Pastry,
 }
 
@@ -56,46 +51,37 @@ names!("load", Load { Whole = "whole", PerPeer = "per-peer" });
 /// One setting, run several times. The default is Table 1 of the E2E paper.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// The number of peers at the start, settled.
+    /// At the start, settled.
     pub peers: usize,
-    /// The overlay.
     pub overlay: OverlayKind,
-    /// The number of resources, each with its own replicas.
+    /// Each has its own replicas.
     pub resources: usize,
     /// The number of logical replicas of each resource, and the votes to win.
     pub quorum: Quorum,
-    /// The time before the first round, in which every resource is requested once so that elections are over; zero for
-    /// none. Its messages are not counted.
+    /// The time before the first round, in which every resource is requested once so that elections are over. Its
+    /// messages are not counted.
     pub settle: Span,
-    /// The number of counted rounds.
     pub rounds: usize,
-    /// The length of a round.
     pub round: Span,
-    /// The number of requests in a round …
+    /// In each round, as `load` counts them.
     pub requests: usize,
-    /// … in all or at each peer. A request for a resource that another client of the peer holds or waits for is
-    /// skipped.
+    /// A request for a resource that another client of the peer holds or waits for is skipped.
     pub load: Load,
     /// The rate of churn (§VI.C): half as many peers fail silently in each round, and half as many join. Peers whose
     /// clients wait or hold are exempt.
     pub churn: usize,
-    /// The message delays. With churn or crashes the model must support any number of peers.
+    /// With churn or crashes the model must support any number of peers.
     pub network: Network,
-    /// Whether messages may overtake each other.
     pub links: Links,
-    /// Other faults. A client that crashes takes its peer with it, and another peer replaces it; every peer is reset
-    /// independently.
+    /// A client that crashes takes its peer with it, and another peer replaces it; every peer is reset independently.
     pub faults: Faults,
     /// The lease of the protocol's votes: resets are counted within it.
     pub lease: Span,
     /// The longest time after the last round until no client waits.
     pub drain: Span,
-    /// Counts broken rules instead of stopping the run: two holders, fencing numbers that do not increase, requests
-    /// that are never served, and, without faults, unexpected messages.
+    /// Counts broken rules and, without faults, unexpected messages instead of stopping the run.
     pub count_violations: bool,
-    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random streams.
     pub seed: u64,
 }
 
@@ -128,8 +114,8 @@ impl Default for Rounds {
 impl Rounds {
     /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `new_peer` makes a peer's protocol instance for one resource, from its number and the resource's replicas.
-    /// `progress` receives the number of trials that have ended since its last call.
+    /// `new_peer` makes a peer's protocol instance for one resource. `progress` receives the number of trials that have
+    /// ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -145,7 +131,6 @@ impl Rounds {
         }
     }
 
-    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
@@ -162,18 +147,16 @@ impl Rounds {
         Of { rounds: self, catalogue, overlay: PhantomData }
     }
 
-    /// Whether any fault is possible, so that peers must maintain the overlay and confirm hops, and routing may fail.
+    /// Peers must maintain the overlay and confirm hops, and routing may fail.
     pub(crate) fn is_rough(&self) -> bool {
         self.churn > 0 || self.faults != Faults::default()
     }
 
-    /// Whether a routing failure is allowed.
     pub(crate) fn is_lenient(&self) -> bool {
         self.is_rough() || self.count_violations
     }
 }
 
-/// A setting with its overlay and its protocol.
 struct Of<'a, O, P, F> {
     rounds: &'a Rounds,
     catalogue: Catalogue<F>,

@@ -1,22 +1,15 @@
-//! Means, exact quantiles and spreads, computed in integers as far as possible so that results do not depend on the
-//! order of summation.
+//! Computed in integers as far as possible, so that results do not depend on the order of summation.
 
 use peerlock_types::Span;
 
-/// A summary of waiting times, in seconds.
+/// In seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// The number of waits.
     pub count: u64,
-    /// The arithmetic mean.
     pub mean: f64,
-    /// The 50th percentile.
     pub p50: f64,
-    /// The 90th percentile.
     pub p90: f64,
-    /// The 99th percentile.
     pub p99: f64,
-    /// The longest wait.
     pub max: f64,
     /// The longest less the mean: the paper's *access time spread* (§1).
     pub spread: f64,
@@ -32,15 +25,13 @@ impl Summary {
     }
 }
 
-/// Returns the arithmetic mean in seconds; `None` of nothing.
 pub fn mean(spans: &[Span]) -> Option<f64> {
     let total: u128 = spans.iter().map(|span| u128::from(span.as_nanos())).sum();
     (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
 }
 
 /// Returns, for each of the increasing percentages, the smallest of `spans` that at least that many of 100 do not
-/// exceed (nearest rank: always one of them), in seconds. Reorders `spans`: each quantile is searched only above the
-/// previous one.
+/// exceed (nearest rank), in seconds. Reorders `spans`: each quantile is searched only above the previous one.
 ///
 /// # Panics
 /// If `spans` is empty.

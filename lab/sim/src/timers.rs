@@ -1,5 +1,3 @@
-//! Pending timers.
-
 use std::hash::Hash;
 
 use peerlock_types::PeerId;
@@ -14,7 +12,6 @@ pub struct Timers<T> {
 }
 
 impl<T: Clone + Hash + Eq> Timers<T> {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { pending: FxHashMap::default(), set: 0 }
     }
@@ -26,12 +23,10 @@ impl<T: Clone + Hash + Eq> Timers<T> {
         self.set
     }
 
-    /// Cancels a timer.
     pub fn cancel(&mut self, peer: PeerId, timer: T) {
         self.pending.remove(&(peer, timer));
     }
 
-    /// Cancels all timers of a peer.
     pub fn forget(&mut self, peer: PeerId) {
         self.pending.retain(|(whose, _), _| *whose != peer);
     }

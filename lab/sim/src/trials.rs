@@ -16,32 +16,25 @@ use crate::world::{Violation, World};
 /// The number of events shown with a broken rule.
 pub(crate) const SHOWN: usize = 24;
 
-/// A rule was broken in one of the trials.
 #[derive(Clone, Debug, Error)]
 #[error("trial {trial} with seed {seed} broke a rule {violation}\nThe last events:\n{}", .events.join("\n"))]
 pub struct Failure {
-    /// The number of the trial, from 0.
     pub trial: u32,
-    /// The seed of the experiment.
+    /// The seed of the setting.
     pub seed: u64,
-    /// The broken rule.
     pub violation: Violation,
-    /// The events just before it.
+    /// The events just before the violation.
     pub events: Vec<String>,
 }
 
 /// One setting, from which trials are made.
 pub trait Setting: Sync {
-    /// The kind of peers.
     type Actor: Actor;
-    /// The workload.
     type Workload: Workload<Self::Actor>;
-    /// The watchers that check.
     type Rules: Watch<Self::Actor>;
-    /// The watchers that only count.
     type Counts: Watch<Self::Actor>;
 
-    /// Creates a world with all its peers. `watch` combines rules and counts into its watcher.
+    /// Creates a world with all its peers.
     fn world<W: Watch<Self::Actor>>(
         &self,
         seed: u64,
@@ -53,7 +46,6 @@ pub trait Setting: Sync {
         false
     }
 
-    /// Returns the number of resources, each of which has an entry in the sheet.
     fn resources(&self) -> usize {
         1
     }
@@ -72,7 +64,7 @@ pub(crate) fn run<S: Setting>(
     seed: u64,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Report, Box<Failure>> {
-    // The first failure is reported: after one, only the trials before it matter.
+    // After a failure only the trials before it matter.
     let failed = AtomicU32::new(u32::MAX);
     let ended = |number| {
         if number > failed.load(Relaxed) {
@@ -111,13 +103,11 @@ fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation)
     notified(&again.watch.0, trial, seed, violation)
 }
 
-/// Creates a failure with the events just before it.
 pub(crate) fn notified(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
     let events = trace.lines().map(String::from).collect();
     Box::new(Failure { trial, seed, violation, events })
 }
 
-/// Returns the seed of one trial.
 pub fn seed_of(trial: u32, seed: u64) -> u64 {
     Rng::stream(seed, trial.into()).bits()
 }

@@ -52,7 +52,6 @@ pub type Broken = Box<str>;
 
 /// The events that a watcher sees. Each call comes before the next event.
 pub trait Watch<A: Actor> {
-    /// A client requests a slot.
     fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
@@ -82,7 +81,6 @@ pub trait Watch<A: Actor> {
         Ok(())
     }
 
-    /// A message is sent.
     fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         Ok(())
     }
@@ -95,7 +93,6 @@ pub trait Watch<A: Actor> {
         Ok(())
     }
 
-    /// A peer reports a note of its own kind.
     fn on_note(&mut self, _now: Time, _peer: PeerId, _note: &A::Note) -> Result<(), Broken> {
         Ok(())
     }
@@ -105,7 +102,6 @@ pub trait Watch<A: Actor> {
         Ok(())
     }
 
-    /// `peer` has finished its step.
     fn after_step(&mut self, _now: Time, _peer: PeerId, _actor: &A) -> Result<(), Broken> {
         Ok(())
     }
@@ -132,21 +128,16 @@ pub enum Mark<'a> {
     Drain(&'a [PeerId]),
 }
 
-/// The rules that every world checks.
 pub type Always = (Exclusion,);
 
-/// Creates the rules of every world with this many resources of `slots` slots each. `counts` counts violations instead
-/// of failing.
 pub fn always(resources: usize, slots: u32, counts: bool) -> Always {
     (Exclusion::new(resources, slots, counts),)
 }
 
-/// Creates the same rules for bare protocols: [`Exclusion::seeing_instants`].
 pub fn always_seeing_instants(resources: usize, slots: u32, counts: bool) -> Always {
     (Exclusion::new(resources, slots, counts).seeing_instants(),)
 }
 
-/// A run without watchers.
 impl<A: Actor> Watch<A> for () {}
 
 /// Makes a tuple of watchers one watcher, which calls each in turn.

@@ -1,5 +1,3 @@
-//! When clients request, and how long they hold.
-
 mod closed;
 mod hold;
 mod poisson;
@@ -20,20 +18,16 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// The workload of a world. All functions but the last receive the whole world, of which the workload is the field
-/// `load`.
+/// The workload of a world. Most functions receive the whole world, of which the workload is the field `load`.
 pub trait Workload<A: Actor>: Sized {
-    /// The events that it schedules.
     type Event;
 
     /// Whether every client is to be served: a client that still waits at the end is a violation. Otherwise the run
     /// stops at some moment.
     const SERVES_ALL: bool;
 
-    /// Called before the first event.
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken>;
 
-    /// Handles an event of the workload.
     fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: Self::Event) -> Result<(), Broken>;
 
     /// Called when a client has acquired a slot: schedules its release.
@@ -42,13 +36,13 @@ pub trait Workload<A: Actor>: Sized {
     /// Called when a client neither waits nor holds any more.
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
 
-    /// Whether no client of this process waits, holds or will request again. Used by worlds that run in real time,
-    /// which never run out of events. By default that is not known.
+    /// Whether no client of this process waits, holds or will request again: worlds in real time never run out of
+    /// events.
     fn is_served<W: Watch<A>>(_world: &World<'_, A, Self, W>) -> bool {
         false
     }
 
-    /// Called when a process has restarted with all its peers, which have lost their state: schedules their events.
+    /// Called when a process has restarted with all its peers, which have lost their state.
     fn resume<W: Watch<A>>(_world: &mut World<'_, A, Self, W>) {}
 
     /// Whether the run ends before `at`, the time of the next event.
@@ -75,12 +69,10 @@ pub trait Workload<A: Actor>: Sized {
         Ok(())
     }
 
-    /// Handles a note of a peer.
     fn on_note<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId, _note: A::Note) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Writes the workload's counts at the end of the run.
     fn fill(&self, _sheet: &mut Sheet) {}
 
     /// Returns the counts of this process, for runs in several processes.
@@ -88,20 +80,15 @@ pub trait Workload<A: Actor>: Sized {
         Vec::new()
     }
 
-    /// Adds the counts of another process.
     fn add_counts(&mut self, _counts: &[u64]) {}
 }
 
 /// Why a client neither waits nor holds any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It released its slot.
     Left,
-    /// It lost its grant while it held.
     Lost,
-    /// Its request was refused.
     Refused,
-    /// It withdrew its request.
     Withdrawn,
     /// It crashed with its peer.
     Crashed,

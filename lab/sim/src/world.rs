@@ -8,19 +8,15 @@
 //!    Faults ──lose, duplicate, freeze─►┘             └──arrival──► Latency
 //! ```
 //!
-//! - **A kind of peer** is an [`Actor`]; `actor/bare.rs` is the shortest. A peer with a disk has [`Actor::Disk`] and
-//!   [`Actor::write`], and is made from its disk when it restarts ([`Setup::make`]).
-//! - **A workload** is a [`Workload`]: when clients request, how long they hold, and when the run ends. Its functions
-//!   receive the whole world, of which it is the field `load`. See `workload/closed.rs`.
-//! - **A fault** is a field of [`Faults`], a random stream in `Injector` and the place here where it is injected. Use
-//!   the next free stream number: existing streams must not move. Workloads and actors need no change.
-//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, listed in `watch.rs`. It is part of the tuple of
-//!   each setting that uses it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes its counts into a
+//! - **A kind of peer** is an [`Actor`]; `actor/bare.rs` is the shortest.
+//! - **A workload** is a [`Workload`]. Its functions receive the whole world, of which it is the field `load`.
+//! - **A fault** is a field of [`Faults`], a random stream in `Injector` and the place here where it is injected. It
+//!   uses the next free stream number: existing streams must not move.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`. It writes its counts into a
 //!   [`Sheet`](crate::report::Sheet), which the [`Report`](crate::Report) merges by name.
 //!
 //! Random streams of a run: 0 workload, 1 network, 2 peers, 3 the first faults, 4 and 5 rounds, 6 to 12 further faults,
-//! 13 disks, 14 outages, 15 lost and bad disks, 16 reboots. A fault that is off draws nothing, so it does not change
-//! the numbers of a run.
+//! 13 disks, 14 outages, 15 lost and bad disks, 16 reboots. A fault that is off draws nothing.
 
 mod check;
 mod clients;
@@ -58,13 +54,9 @@ pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
 
 /// The parameters of a world, without its workload and watchers.
 pub struct Setup<'a, A: Actor> {
-    /// The message delays.
     pub latency: Latency,
-    /// Whether messages may overtake each other.
     pub links: Links,
-    /// The faults to inject.
     pub faults: Faults,
-    /// The seed of all random streams.
     pub seed: u64,
     /// Counts unexpected messages instead of failing the run.
     pub is_lenient: bool,
@@ -76,9 +68,7 @@ pub struct Setup<'a, A: Actor> {
 
 /// One run: the peers, their workload and the watchers.
 pub struct World<'a, A: Actor, L: Workload<A>, W> {
-    /// The watchers; read their results after the run.
     pub watch: W,
-    /// The workload.
     pub load: L,
     hosts: Hosts<A>,
     make: Make<'a, A>,
@@ -110,7 +100,6 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
 }
 
 impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
-    /// Creates a world without peers.
     pub fn new(setup: Setup<'a, A>, load: L, watch: W) -> Self {
         let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
         Self {
@@ -182,12 +171,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         sheet
     }
 
-    /// The counts of this process, by name.
     fn counts(&self) -> [(&'static str, u64); COUNTS] {
         self.tally.counts(self.injector.mishaps())
     }
 
-    /// Handles an event after its peer has thawed. Out of line, so that the loop inlines [`World::happen`].
+    /// Out of line, so that the loop inlines [`World::happen`].
     #[inline(never)]
     fn happen_after_all(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
         self.happen(event)
@@ -283,7 +271,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
     }
 
-    /// Returns the peer of an event and the time at which it thaws, if it is frozen.
     fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
@@ -308,8 +295,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         Some((actor, Cx { me: peer, now, rng: &mut self.peers_rng }, self.buffers.take().unwrap_or_default()))
     }
 
-    /// Carries out the effects of a step. Out of line: one copy keeps the event loop small enough for the instruction
-    /// cache.
+    /// Out of line: one copy keeps the event loop small enough for the instruction cache.
     #[inline(never)]
     fn carry_out_all(&mut self, peer: PeerId, mut buffers: Box<A::Buffers>) -> Result<(), Broken> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
@@ -403,7 +389,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.forget_all(peer)
     }
 
-    /// Delivers a reset to a peer.
     fn forget_all(&mut self, peer: PeerId) -> Result<(), Broken> {
         let lives = self.tally.resets + self.tally.restarted;
         let incarnation = self.injector.incarnation(self.now, peer, lives);
@@ -411,7 +396,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 }
 
-/// The world as one peer's effects see it.
 struct Peers<'w, 'a, A: Actor, L: Workload<A>, W> {
     world: &'w mut World<'a, A, L, W>,
     peer: PeerId,
@@ -436,17 +420,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> 
 
 /// Queries and actions for a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// Returns the time of the last event.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Returns the waiting requests, oldest first.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -456,7 +437,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         &self.inside
     }
 
-    /// Whether only random crashes, freezes and partitions are left to happen.
+    /// Whether only random faults are left to happen.
     pub fn has_come_to_rest(&self) -> bool {
         self.has_come_to_rest
     }
@@ -468,8 +449,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         peer
     }
 
-    /// Makes and adds a peer that stays until it crashes. If other processes run peers too, its number is one of this
-    /// process.
+    /// Makes and adds a peer that stays until it crashes. Its number is one of this process.
     pub fn add_new(&mut self) -> PeerId {
         while self.is_elsewhere(self.hosts.next()) {
             self.hosts.add(None);
@@ -494,12 +474,10 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.hosts.remove(visitor);
     }
 
-    /// Whether a peer is up.
     pub fn is_there(&self, peer: PeerId) -> bool {
         self.hosts.get(peer).is_some()
     }
 
-    /// Whether a peer runs in another process.
     pub fn is_elsewhere(&self, peer: PeerId) -> bool {
         self.share.as_ref().is_some_and(|share| !share.is_here(peer))
     }
@@ -509,12 +487,10 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.hosts.residents()
     }
 
-    /// Returns a peer's state, or `None` if it is not up.
     pub fn actor(&self, peer: PeerId) -> Option<&A> {
         self.hosts.get(peer)
     }
 
-    /// Schedules an event of the workload.
     pub fn schedule(&mut self, at: Time, event: L::Event) {
         self.queue.push(at, Event::Workload(event));
     }
@@ -524,7 +500,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.injector.thaws(self.now, peer)
     }
 
-    /// Passes a command of its own kind to a peer.
     pub fn command(&mut self, peer: PeerId, command: A::Command) -> Result<(), Broken> {
         self.step(peer, Input::Command(command))
     }
@@ -536,39 +511,32 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.queue.push(self.now + after, Event::Timer { peer, timer, set });
     }
 
-    /// Starts resets of this peer, if they are among the faults.
     pub fn resets_from_now(&mut self, peer: PeerId) {
         if let Some(life) = self.injector.life() {
             self.queue.push(self.now + life, Event::Reset(peer));
         }
     }
 
-    /// Ends random crashes, freezes, resets and partitions.
     pub fn calm_down(&mut self) {
         self.injector.calm_down();
     }
 
-    /// Disconnects these two peers for the rest of the run.
     pub fn rift(&mut self, one: PeerId, other: PeerId) {
         self.injector.rift(one, other);
     }
 
-    /// Stops loss, duplication and extra delays of messages.
     pub fn deliver_all(&mut self) {
         self.injector.deliver_all();
     }
 
-    /// Returns the disk of a permanent peer.
     pub fn disk(&self, peer: PeerId) -> &A::Disk {
         self.hosts.disk(peer)
     }
 
-    /// Whether any random fault is enabled.
     pub fn is_rough(&self) -> bool {
         self.injector.is_rough()
     }
 
-    /// Reports a point of the workload to the watchers.
     pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {
         self.watch.on_mark(self.now, mark, &self.ledger)
     }

@@ -1,10 +1,9 @@
 //! Detached grants, which the registry records: their clients keep their slots when their peer stops, and may contact
-//! the next process of its host. That process has no token of theirs and needs none: it renews or releases a grant by
-//! its number.
+//! the next process of the host, which needs no token to renew or release them.
 //!
 //! A process also ends a grant without its client, when its lease expires or an administrator revokes it. The client
-//! learns of that only at its next renewal, which must fail at every process. Therefore the process notifies the
-//! registry first, and hands the slot over after the confirmation.
+//! learns of that only at its next renewal, which must fail at every process. So the process hands the slot over only
+//! after the registry has confirmed the end.
 
 use peerlock_protocols::registry::{Detached, Session};
 use peerlock_protocols::{Effect, Grant, Input};
@@ -15,7 +14,7 @@ use super::{Explorable, Slip, World};
 use crate::Violation;
 
 impl Cluster {
-    /// The process of these clients is gone. Keeps the detached ones as holders, and returns the others.
+    /// Keeps the detached clients of an ended process as holders, and returns the others.
     pub(super) fn leave_alone(&mut self, peer: PeerId, inside: Vec<(Ticket, Grant)>) -> Vec<(Ticket, Grant)> {
         let is_detached = |(_, grant): &(Ticket, Grant)| self.registry.place_of(grant.fencing).is_some();
         let (detached, others): (Vec<_>, Vec<_>) = inside.into_iter().partition(is_detached);
@@ -24,8 +23,7 @@ impl Cluster {
         others
     }
 
-    /// Removes the clients of revoked grants, and of grants that ended unnoticed: without a record in the registry they
-    /// cannot learn of it.
+    /// Removes clients whose grant has no record: they cannot learn of its end.
     pub(super) fn forget_forced(&mut self) {
         let Self { registry, alone, .. } = self;
         alone.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
@@ -52,12 +50,11 @@ impl Cluster {
 }
 
 impl<P: Explorable> World<P> {
-    /// Returns the detached grants of the registry, each with the session that granted or last renewed it.
+    /// Returns the registry's detached grants, each with the session that granted or last renewed it.
     pub(crate) fn detached(&self) -> &[(Session, Detached)] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.registry.detached)
     }
 
-    /// Adds the possible events of detached grants.
     pub(super) fn faults_of_detached(&self, cluster: &Cluster, mut add: impl FnMut(Fault)) {
         let registry = &cluster.registry;
         for (at, node) in self.nodes.iter().enumerate() {
@@ -93,7 +90,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns all holders' grants.
     fn all_inside(&self) -> impl Iterator<Item = &Grant> {
         let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
         self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
@@ -135,7 +131,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Ends a grant at this peer without its client.
     pub(super) fn take_back(
         &mut self,
         at: usize,
@@ -161,7 +156,7 @@ impl<P: Explorable> World<P> {
         None
     }
 
-    /// Passes a process's end of a grant to the registry. After the answer the process releases the slot.
+    /// Passes a process's end of a grant to the registry. The process releases the slot after the answer.
     pub(super) fn drop_detached(
         &mut self,
         from: Session,

@@ -1,5 +1,5 @@
-//! Events of sessions and slots in a world with a registry: crashes, new sessions, takeovers, evictions, detached
-//! grants and resizes, with the registry's messages, which travel late and in any order.
+//! Sessions and slots in a world with a registry: crashes, takeovers, evictions, detached grants, resizes, and the
+//! registry's messages, which arrive late and in any order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,18 @@ use super::registry::Registry;
 use super::{Action, Explorable, FaultLimits, Local, Node, Slip, World};
 use crate::Violation;
 
-/// A message between the registry and a session, under way.
+/// A message between the registry and a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Post {
-    /// From the registry.
     RegistryEvent(RegistryEvent),
-    /// To the registry.
     RegistryRequest(Session, RegistryRequest),
-    /// To the registry: remove the resource, which had no parties in this generation.
+    /// Remove the resource, which had no parties in this generation.
     Remove(u64),
-    /// To the registry: this session ends the detached grant of the client with this ticket.
+    /// This session ends the detached grant of the client with this ticket.
     DropDetached(Session, Ticket, Detached),
 }
 
-/// An administrative command that the registry has executed: a duplicate may arrive later.
+/// An executed administrative command, of which a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
     /// Evict this session, a party since that generation.
@@ -36,44 +34,38 @@ pub enum Order {
     TakeBack(u64),
 }
 
-/// An event of a session or a slot. If it opens a generation, the last number selects the coordinator among the
+/// An event of a session or a slot. The last number, if it opens a generation, selects the coordinator among the
 /// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The event or request at this index arrives.
+    /// The registry message at this index arrives.
     Hear(usize),
-    /// The event or request at this index is duplicated.
+    /// The registry message at this index is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
-    /// The registry ends the session of a stopped peer.
     End(Session, usize),
-    /// A stopped peer begins another session.
     Begin(usize),
-    /// The process at this peer is killed, and another continues its clients' grants, except detached ones: the
-    /// registry keeps those.
+    /// The process at this peer is killed, and another continues its clients' grants, except detached ones.
     TakeOver(usize, usize),
-    /// The resource is resized.
     Resize(usize),
-    /// This peer is evicted.
     Expel(usize, usize),
     /// This peer leaves an unused resource.
     Forget(usize),
     /// An administrator finds no party of the resource and requests its removal.
     Remove,
-    /// This grant is recorded in the registry.
     Detach(usize, Ticket),
-    /// The client of a detached grant without a peer leaves.
+    /// The client of a detached grant without a peer releases.
     LeaveAlone(usize),
-    /// The registry records the end of the detached grant at this index.
+    /// The registry records the end of a detached grant.
     Expire(usize),
-    /// The process at this peer ends the detached grant of this number without notifying its client.
+    /// The process at this peer ends this detached grant without notifying its client.
     TakeBack(usize, u64),
-    /// A client renews the detached grant at this index at a later process of its host.
+    /// A client renews a detached grant at a later process of its host.
     Renew(usize),
-    /// An administrator frees the detached grant at this index, whose session is no party.
+    /// An administrator frees a detached grant whose session is no party.
     Free(usize),
-    /// A duplicate of the command at this index arrives.
+    /// A duplicate of an administrative command arrives.
     Again(usize),
 }
 
@@ -84,21 +76,16 @@ impl Fault {
     }
 }
 
-/// The registry with the state that belongs to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Cluster {
     pub(super) registry: Registry,
-    /// The messages under way, sorted.
     post: Vec<Post>,
     /// Detached clients that hold by the registry's record, without a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
     /// Detached clients whose grant was revoked without their knowledge, and the revoking session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
-    /// Executed commands that may be duplicated, sorted.
     pub(super) orders: Vec<Order>,
-    /// The remaining limits.
     pub(super) left: FaultLimits,
-    /// The number of resizes so far.
     resized: usize,
 }
 
@@ -120,7 +107,6 @@ impl Cluster {
         self.post.insert(place, post);
     }
 
-    /// Records an executed command.
     pub(super) fn note_order(&mut self, order: Order) {
         if self.left.repeats > 0 {
             let place = self.orders.partition_point(|other| *other <= order);
@@ -172,7 +158,6 @@ impl Cluster {
         opened
     }
 
-    /// Removes the resource. The registry sends no notification.
     fn remove(&mut self, generation: u64, slip: Option<Slip>) {
         if self.registry.remove(generation, slip) {
             self.post.retain(|post| !matches!(post, Post::RegistryEvent(word) if word.kind == EventKind::Expelled));
@@ -189,12 +174,10 @@ impl<P: Explorable> World<P> {
         Session { peer: self.ids()[at], number: self.nodes[at].local.session }
     }
 
-    /// Whether the peer at this index has not stopped.
     pub fn is_up(&self, at: usize) -> bool {
         self.nodes[at].local.is_up
     }
 
-    /// Returns the peer that a fault concerns; the first if there is none.
     pub(super) fn actor_of(&self, fault: Fault) -> PeerId {
         match fault {
             Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Resize(_) | Fault::Remove => self.ids()[0],
@@ -214,23 +197,19 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the number of slots after the next resize.
     pub(crate) fn next_slots(&self) -> u32 {
         let resized = self.cluster.as_ref().map_or(0, |cluster| cluster.resized);
         self.rules.limits.faults.map_or(0, |fault_actions| fault_actions.resizes[resized])
     }
 
-    /// Returns the registry messages under way.
     pub fn post(&self) -> &[Post] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
     }
 
-    /// Returns the executed commands that may be duplicated.
     pub fn orders(&self) -> &[Order] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.orders)
     }
 
-    /// Sends a request to the registry. A violation if there is no registry.
     pub(super) fn registry_request(&mut self, at: usize, registry_request: &RegistryRequest) -> Option<Violation> {
         if self.cluster.is_none() {
             return Some(Violation::Unexpected(self.ids()[at], "a registry request in a world without a registry"));
@@ -240,7 +219,6 @@ impl<P: Explorable> World<P> {
         None
     }
 
-    /// Adds all events of sessions and slots that may come next.
     pub(super) fn fault_actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let (Some(cluster), Some(fault_actions)) = (&self.cluster, self.rules.limits.faults) else { return };
         let registry = &cluster.registry;
@@ -255,7 +233,6 @@ impl<P: Explorable> World<P> {
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
-            // An evicted peer is usually one that has crashed.
             if cluster.left.forces > 0 && registry.is_party(session) {
                 choices().for_each(|choice| add(Fault::Expel(at, choice)));
             }
@@ -291,7 +268,6 @@ impl<P: Explorable> World<P> {
         self.faults_of_detached(cluster, add);
     }
 
-    /// Applies a fault.
     pub(super) fn inject(
         &mut self,
         fault: Fault,
@@ -458,8 +434,7 @@ impl<P: Explorable> World<P> {
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
     }
 
-    /// Returns the number of slots if no message is under way, no certain event is left, and no peer is stopped or
-    /// evicted: then no slot may be free while a client waits.
+    /// Returns the number of slots if nothing is pending: then no slot may be free while a client waits.
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
@@ -470,7 +445,6 @@ impl<P: Explorable> World<P> {
         is_calm.then_some(cluster.registry.slots as usize)
     }
 
-    /// Whether the notification of its eviction is still under way to this peer.
     pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
         self.post().iter().any(|post| match post {
             Post::RegistryEvent(word) => word.to.peer == peer && word.kind == EventKind::Expelled,
@@ -478,8 +452,8 @@ impl<P: Explorable> World<P> {
         })
     }
 
-    /// Discards messages without effect: to a peer that has stopped for good and, if the limits say so, from or to an
-    /// ended session or about a superseded generation.
+    /// Discards messages to a peer that has stopped for good and, if the limits say so, those of an ended session or a
+    /// superseded generation.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
         let is_down = |peer: PeerId| cluster.left.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
@@ -522,7 +496,6 @@ impl<P: Explorable> World<P> {
         actions.iter().all(may_wait)
     }
 
-    /// Checks a state at rest.
     pub(crate) fn wrong_at_rest(&self) -> Option<Violation> {
         if self.has_timers() {
             return None;
@@ -531,7 +504,6 @@ impl<P: Explorable> World<P> {
         if waiting.is_empty() { self.lost_slot() } else { Some(Violation::Stuck(waiting)) }
     }
 
-    /// Finds a slot without a token.
     fn lost_slot(&self) -> Option<Violation> {
         let Registry { coordinator, slots, .. } = self.cluster.as_ref()?.registry;
         coordinator?;
@@ -539,7 +511,7 @@ impl<P: Explorable> World<P> {
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
-    /// Finds a slot with two tokens. Tokens of evicted sessions do not count.
+    /// Finds a slot with two tokens, not counting those of evicted sessions.
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
@@ -551,7 +523,6 @@ impl<P: Explorable> World<P> {
     }
 }
 
-/// `→ registry  expel(2.1, party since 3)`.
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -564,7 +535,6 @@ impl fmt::Display for Order {
     }
 }
 
-/// `registry → 0  opened(…)`, `2.1 → registry  join`.
 impl fmt::Display for Post {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

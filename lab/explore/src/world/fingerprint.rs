@@ -8,13 +8,12 @@ use peerlock_types::{PeerId, mix};
 use super::{Explorable, Limits, Local, Packet, World};
 use crate::check::Facts;
 
-/// A value shared between worlds, with its cached hashes.
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
     pub(super) local: Local<P>,
-    /// With interchangeable replicas: the hash of everything that concerns no particular replica …
+    /// With interchangeable replicas: the hash of everything that concerns no particular replica.
     hash: u64,
-    /// … and one for each replica.
+    /// The hashes of what concerns each replica.
     columns: Vec<u64>,
     pub(super) facts: Facts,
 }
@@ -39,8 +38,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns a 64-bit hash of this state. Two of n states collide with a probability of n²/2⁶⁵: one in 300,000 for
-    /// ten million.
+    /// Returns a 64-bit hash of this state. Two of ten million states collide with a probability of one in 300,000.
     pub fn fingerprint(&self) -> u64 {
         let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.packets.len(), &self.cluster));
         if self.rules.limits.alike {
@@ -50,7 +48,7 @@ impl<P: Explorable> World<P> {
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 
-    /// Combines the hashes of each replica and sorts the results, so that permuted replicas give the same fingerprint.
+    /// Sorts the hashes of the replicas, so that permuted replicas give the same fingerprint.
     fn fingerprint_of_alike(&self, rest: u64) -> u64 {
         let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
         let column = |(at, replica): (usize, &Arc<Node<P>>)| {
@@ -90,7 +88,7 @@ pub(super) fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Hashes the whole state. Equivalent to [`World::fingerprint`], and slower.
+/// Equivalent to [`World::fingerprint`], and slower.
 impl<P: Explorable> Hash for World<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.nodes.iter().for_each(|node| node.local.hash(state));

@@ -1,54 +1,46 @@
-//! The limits of a world.
-
 use peerlock_types::Span;
 
-/// The number of peers' requests, faults and other events in a world.
+/// The number of requests, faults and other events in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of slots.
     pub slots: usize,
-    /// The number of requests of each peer's clients.
+    /// Of each peer's clients.
     pub requests: u64,
     /// How many clients of a peer may wait or hold at a time.
     pub clients: usize,
-    /// How many waiting clients may withdraw.
     pub withdrawals: u32,
-    /// How many messages may be lost.
     pub losses: u32,
-    /// How many messages may be delivered twice.
     pub duplications: u32,
-    /// How often timers may expire. Ignored if time passes.
+    /// Expirations of timers. Ignored if time passes.
     pub timeouts: u32,
-    /// How often time may advance, each time to the next pending timer. Timers then expire exactly when due, messages
-    /// take any time, and all clocks agree. With 0, time does not pass, and a timer may expire at any moment.
+    /// How often time advances to the next pending timer. Timers then expire exactly when due, and all clocks agree.
+    /// With 0, time does not pass, and a timer may expire at any moment.
     pub passes: u32,
-    /// Timers set for longer than this never expire.
+    /// Timers set for longer never expire.
     ///
-    /// Without time a lease never ends, neither at its grantor nor at its holder. A timer that guards one must not
-    /// expire either: it would have no effect and use up a timeout.
+    /// Without time a lease never ends. A timer that guards a lease must not expire either: it would have no effect and
+    /// use up a timeout.
     pub longest_timer: Span,
     /// The number of peers, from the first on, that are replicas: they have no clients and may be reset.
     pub replicas: usize,
-    /// Whether replicas differ only in their number. States that differ by a permutation of replicas are then merged,
-    /// without loss of coverage. Requires [`Observe::digest`](peerlock_protocols::Observe::digest), replica i at the
-    /// i-th peer, and unordered messages.
+    /// Replicas differ only in their number: states that are permutations of each other are merged, which loses no
+    /// coverage. Requires [`Observe::digest`](peerlock_protocols::Observe::digest), replica i at the i-th peer, and
+    /// unordered messages.
     pub alike: bool,
-    /// Whether messages without effect are discarded at once
-    /// ([`Observe::is_void`](peerlock_protocols::Observe::is_void)). This does not reduce coverage.
+    /// Messages without effect ([`Observe::is_void`](peerlock_protocols::Observe::is_void)) are discarded, which loses
+    /// no coverage.
     pub tidy: bool,
-    /// How often a replica may be reset.
     pub resets: u32,
-    /// How many peers may leave for good once they have no clients. The next remaining peer takes over.
+    /// Peers that leave for good once they have no clients. The next remaining peer takes over.
     pub retirements: u32,
-    /// How often a peer without waiting clients may be suspected by another.
+    /// Suspicions of peers without waiting clients.
     pub suspicions: u32,
-    /// How often a peer with waiting clients may become unreachable from another. Each time ends at any moment.
+    /// How often a peer with waiting clients becomes unreachable from another. Each time ends at any moment.
     pub unreachable: u32,
-    /// How many tokens under way to a peer without waiting clients may be returned to the sender.
+    /// Tokens that return to their sender, because the receiver has no waiting clients.
     pub returns: u32,
-    /// Whether messages between two peers keep their order.
     pub ordered: bool,
-    /// The limits for sessions and slots. `None` if there is no registry.
+    /// `None` without a registry.
     pub faults: Option<FaultLimits>,
 }
 
@@ -79,13 +71,11 @@ impl Limits {
     }
 }
 
-/// The limits in a world with a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FaultLimits {
     /// The number of peers, from the first on, that are parties at the start.
     pub parties: usize,
-    /// Peers that crash or fail to renew their session, with all their clients. The registry ends the session at any
-    /// later moment.
+    /// Peers that crash or fail to renew their session. The registry ends the session at any later moment.
     pub stops: u32,
     /// New sessions of stopped peers, before or after the end of the old one.
     pub sessions: u32,
@@ -95,9 +85,8 @@ pub struct FaultLimits {
     pub forces: u32,
     /// Parties that leave because the resource is unused.
     pub forgets: u32,
-    /// Requests to remove a resource without parties.
     pub removes: u32,
-    /// Grants recorded in the registry: their clients keep them when their peer stops.
+    /// Grants recorded in the registry: they outlive their peer.
     pub detached: u32,
     /// Detached grants renewed at a later process of their host. Only then may a process end a grant without notifying
     /// its client.
@@ -106,9 +95,8 @@ pub struct FaultLimits {
     pub repeats: u32,
     /// The numbers of slots that the resource gets in turn; 0 for none.
     pub resizes: [u32; 2],
-    /// Whether the registry may choose any party as coordinator. Otherwise it chooses the first.
+    /// The registry may choose any party as coordinator, not only the first.
     pub any_coordinator: bool,
-    /// A mutation of the registry or the host.
     pub slip: Option<Slip>,
 }
 

@@ -1,16 +1,14 @@
-//! An abstract registry: a log that decides at once and never loses an entry. All delays are in the delivery of its
-//! messages.
+//! An abstract registry: a log that decides at once and loses nothing. All delays are in the delivery of its messages.
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
 use peerlock_types::PeerId;
 
 use super::{FaultLimits, Slip};
 
-/// The registry's record of the one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
     pub(super) generation: u64,
-    /// The coordinator, if there was a party when the generation was opened.
+    /// `None` if the generation was opened without parties.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
     /// The valid sessions, and the generation since which each is a party.
@@ -51,7 +49,6 @@ impl Registry {
         self.parties().any(|party| party == session)
     }
 
-    /// Returns the generation since which a session is a party, if it is one.
     pub(super) fn since(&self, session: Session) -> Option<u64> {
         self.sessions.iter().find(|(valid, _)| *valid == session)?.1
     }
@@ -60,7 +57,6 @@ impl Registry {
         self.sessions.iter().filter(|(_, since)| since.is_some()).map(|&(session, _)| session)
     }
 
-    /// Returns the number of possible coordinators of the next generation.
     pub(super) fn choices(&self, any_coordinator: bool) -> usize {
         if any_coordinator { self.parties().count().max(1) } else { 1 }
     }
@@ -75,7 +71,6 @@ impl Registry {
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind })
     }
 
-    /// Executes a peer's request if its session is valid.
     pub(super) fn grant(
         &mut self,
         from: Session,
@@ -106,11 +101,11 @@ impl Registry {
             RegistryRequest::Renumber { generation } => {
                 (*generation == self.generation).then(|| self.open(0)).flatten()
             }
-            RegistryRequest::Quit { .. } => None, // See below: it has two recipients.
+            RegistryRequest::Quit { .. } => None,
         }
     }
 
-    /// Removes a session from the parties. Returns the notifications of it and of the new coordinator.
+    /// Returns the notifications of the session and of the new coordinator.
     pub(super) fn quit(
         &mut self,
         from: Session,
@@ -124,7 +119,7 @@ impl Registry {
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
         let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
         if !is_due || !self.is_party(from) {
-            // It does not name the generation, only that it is a later one.
+            // The notification names only a later generation than the one that was quit.
             return [left(generation + u64::from(!is_due)), None];
         }
         self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
@@ -133,7 +128,6 @@ impl Registry {
         [left(self.generation), opened]
     }
 
-    /// Whether the resource has no parties and no detached grants.
     pub(super) fn is_left(&self) -> bool {
         self.parties().next().is_none() && self.detached.is_empty()
     }
@@ -155,13 +149,11 @@ impl Registry {
         true
     }
 
-    /// Adds a session of a peer.
     pub(super) fn begin(&mut self, session: Session) {
         self.sessions.push((session, None));
         self.sessions.sort_unstable();
     }
 
-    /// Ends a session. Opens a generation if it was a party.
     pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<RegistryEvent> {
         let was_party = self.is_party(session);
         self.sessions.retain(|&(valid, _)| valid != session);
@@ -211,7 +203,7 @@ impl Registry {
         }
     }
 
-    /// Evicts a session. Returns the notifications of it and of the new coordinator.
+    /// Returns the notifications of the session and of the new coordinator.
     pub(super) fn expel(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
@@ -219,7 +211,7 @@ impl Registry {
         [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Expelled }), opened]
     }
 
-    /// Records that the session may not be notified yet. Called if the resource may be removed, which depends on it.
+    /// Called if the resource may be removed, which depends on it.
     pub(super) fn note_forced(&mut self, session: Session) {
         self.forced.push(session);
         self.forced.sort_unstable();
@@ -231,29 +223,25 @@ impl Registry {
         self.open(choice)
     }
 
-    /// Records the generation of the resize. Called if a resize may be duplicated.
+    /// Called if a resize may be duplicated.
     pub(super) fn note_resized(&mut self) {
         self.resized = self.generation;
     }
 
-    /// Whether a resize issued in this generation still applies.
     pub(super) fn may_resize(&self, looked: u64) -> bool {
         looked >= self.resized
     }
 
-    /// Removes an ended detached grant.
     pub(super) fn expire(&mut self, at: usize) -> Option<RegistryEvent> {
         let (_, detached) = self.detached.remove(at);
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind: EventKind::Expired(detached) })
     }
 
-    /// Returns the index of a detached grant, by its number.
     pub(super) fn place_of(&self, fencing: u64) -> Option<usize> {
         self.detached.iter().position(|(_, it)| it.fencing == fencing)
     }
 
-    /// Ends a detached grant of the session's host. Requires that the session is valid and no later one has renewed the
-    /// grant.
+    /// Requires that the session is valid and no later one has renewed the grant.
     pub(super) fn drop_detached(&mut self, from: Session, fencing: u64, slip: Option<Slip>) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];

@@ -8,14 +8,13 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::mutated::{Mutation, Sabotaged, Step};
 
-/// A mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fault {
-    /// None: the wrapper itself changes nothing.
+    /// The wrapper itself changes nothing.
     None,
-    /// All updates are duplicated. Harmless: a duplicate changes nothing.
+    /// Harmless: a duplicate changes nothing.
     UpdateTwice,
-    /// `next` is duplicated. Harmless, too.
+    /// Harmless, too.
     NextTwice,
     /// `next` is taken for one of a later turn: those that follow are ignored.
     TurnTooHigh,
@@ -23,38 +22,29 @@ enum Fault {
     NextBeforeTokenLost,
     /// A token whose client has been served already is lost.
     SurplusLost,
-    /// The coordinator is not notified of a token's new place.
     LeftNotSent,
     /// The coordinator is notified that a token has returned to its sender.
     LeftToNowhere,
-    /// The coordinator is not notified of an idle token. Harmless, but it costs order: the token then goes to the
-    /// oldest unbound waiter.
+    /// Harmless, but it costs order: an idle token then goes to the oldest unbound waiter.
     FreeNotSent,
-    /// The coordinator is not notified that a free token is in use again.
     BusyNotSent,
     /// All reports of one hold have the same number.
     ReportsNotNumbered,
     /// The role is both kept and passed on.
     RoleRetained,
-    /// Updates that arrive before the role are discarded.
     EarlyUpdateLost,
     /// A former coordinator discards the updates it receives.
     LateUpdateLost,
-    /// A withdrawal is ignored at the peer itself.
     WithdrawalIgnored,
-    /// A released token is sent twice.
     TokenTwice,
     /// Every fencing number is used twice.
     FencingNotAdvanced,
 }
 
-/// A mutation with the state that it needs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Broken {
     fault: Fault,
-    /// The waiting tickets.
     waiting: Vec<Ticket>,
-    /// Whether the role has been here.
     was_coordinator: bool,
 }
 
@@ -88,7 +78,6 @@ impl Mutation<FairKLate> for Broken {
             effects.extend(sent);
         };
         match self.fault {
-            // Forwarded unchanged.
             Fault::UpdateTwice if matches!(input, Input::Message { message: Message::Update { .. }, .. }) => {}
             Fault::UpdateTwice => again(effects, |message| matches!(message, Message::Update { .. })),
             Fault::NextTwice => again(effects, |message| matches!(message, Message::Next { .. })),
@@ -144,7 +133,6 @@ fn unsay(effects: &mut Vec<Sent>, kind: fn(&Update) -> bool) {
     );
 }
 
-/// More than any world here has.
 const MOST_STATES: usize = 30_000_000;
 
 fn play(fault: Fault, peers: u64, limits: Limits, term: u32) -> Result<Explored, Box<Counterexample>> {
@@ -169,8 +157,7 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(2), 1000),
     ];
     for fault in [Fault::None, Fault::UpdateTwice, Fault::NextTwice, Fault::FreeNotSent] {
-        // With duplicated updates, worlds of three peers with a moving role or unordered links are too large for every
-        // run: PEERLOCK_LARGE=1 explores them, too.
+        // Three peers with duplicated updates and a moving role or unordered links are too many states for every run.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
         let plays_all = fault != Fault::UpdateTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
         let fits = |&(peers, ref limits, term): &_| plays_all || !is_large(peers, limits, term);

@@ -1,4 +1,4 @@
-//! The exploration detects defects: each mutation of Fair-K, and of its form with late binding, fails the right check.
+//! Each mutation of Fair-K, and of its form with late binding, fails the right check.
 
 mod late;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -15,7 +15,6 @@ use peerlock_protocols::registry::Session;
 use peerlock_protocols::{Custody, Effect, FairK, custody};
 use peerlock_types::PeerId;
 
-/// Finds a shortest run with a violation, of `peers` peers with this mutation.
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
     let world = World::new(limits, mutation::peers(peers, limits.slots as u32, fault));
     match explore(&world, 1_000_000) {

@@ -6,12 +6,10 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::mutated::{Mutation, Sabotaged, Step};
 
-/// A mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// None: the wrapper itself changes nothing.
+    /// The wrapper itself changes nothing.
     None,
-    /// A token is sent twice.
     TokenTwice,
     /// A *child* that arrives after its tail has left is discarded, and the token with it.
     LateChildLosesToken,
@@ -19,7 +17,6 @@ pub enum Fault {
     TailNotUpdated,
     /// The coordinator sends *child* to the tail of the next queue.
     ChildToWrongTail,
-    /// *child* never arrives.
     ChildForgotten,
     /// A *child* that cannot be served at once is returned to its sender.
     ChildSentBack,
@@ -27,11 +24,10 @@ pub enum Fault {
     NextForgotten,
     /// The coordinator assigns a requester and stays coordinator.
     CoordinatorRetained,
-    /// A node that forwards a request makes node 0 its parent instead of the requester.
+    /// A forwarding node makes node 0 its parent instead of the requester.
     ReversalToWrongPeer,
     /// A client that has to wait is granted as well.
     GrantWithoutToken,
-    /// A withdrawal is ignored.
     WithdrawalIgnored,
     /// Every fencing number is used twice.
     FencingNotAdvanced,
@@ -39,7 +35,7 @@ pub enum Fault {
     SlotMixedUp,
 }
 
-/// A mutation and the holders of the peer, which distinguish withdrawals from releases.
+/// The holders distinguish withdrawals from releases.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Broken {
     fault: Fault,
@@ -50,7 +46,6 @@ pub type BrokenFairK = Sabotaged<FairK, Broken>;
 
 type Effects = Vec<Effect<Message, Never>>;
 
-/// Creates the paper's layout with this mutation in every peer.
 pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (PeerId, BrokenFairK)> {
     let layout = Layout::printed(peers, slots);
     let mutation = Broken { fault, inside: Vec::new() };
@@ -155,7 +150,6 @@ fn is_role(message: &Message) -> bool {
     matches!(message, Message::TokenLocations { .. })
 }
 
-/// Returns the tokens that are sent.
 fn tokens(effects: &mut Effects) -> impl Iterator<Item = &mut peerlock_protocols::fair_k::Token> {
     effects.iter_mut().filter_map(|effect| match effect {
         Effect::Send { message: Message::Token { token, .. }, .. } => Some(token),
@@ -178,7 +172,6 @@ fn restore_tail(effects: &mut Effects) {
     }
 }
 
-/// Sends `child` to the tail of the queue after the right one.
 fn send_child_astray(effects: &mut Effects, me: PeerId) {
     let tails = effects.iter().find_map(|effect| match effect {
         Effect::Send { message: Message::TokenLocations { locations, .. }, .. } => Some(locations.tails.clone()),

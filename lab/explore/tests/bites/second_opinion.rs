@@ -36,8 +36,7 @@ impl Model for Second {
         Some(State { world, broken })
     }
 
-    /// One property only: with several, stateright continues after the first failure, and then reports the last run
-    /// found for each, not the shortest.
+    /// With several properties, stateright reports the last run found for each, not the shortest.
     fn properties(&self) -> Vec<Property<Self>> {
         let retained = |_: &Self, state: &State| {
             let mut actions = Vec::new();

@@ -1,6 +1,5 @@
-//! Small worlds in text form, such as `peers=3 slots=2 losses=1 ordered`. A failing case prints the command that
-//! repeats it; the same command explores any other: `PEERLOCK_CASE="…" cargo test -p peerlock-explore --test NAME
-//! one_case -- --nocapture`.
+//! Small worlds in text form, such as `peers=3 slots=2 losses=1 ordered`. `PEERLOCK_CASE="…" cargo test -p
+//! peerlock-explore --test NAME one_case -- --nocapture` explores any case; a failing case prints its command.
 
 use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::{Quorum, Replicas};
@@ -8,7 +7,7 @@ use peerlock_types::{PeerId, Span};
 
 pub type Outcome = Result<Explored, Box<Counterexample>>;
 
-/// Parses a case into `limits`, which has the defaults. `own` is asked first, for keys specific to a protocol.
+/// Parses a case into `limits`, which has the defaults. `own` parses keys specific to a protocol.
 pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> bool) {
     for word in text.split_whitespace() {
         let (key, value) = word.split_once('=').unwrap_or((word, "1"));
@@ -38,12 +37,10 @@ pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> b
     }
 }
 
-/// Returns the case in `PEERLOCK_CASE`, or `small`.
 pub fn typed(small: &str) -> String {
     std::env::var("PEERLOCK_CASE").unwrap_or(small.into())
 }
 
-/// Asserts that no order of events causes a violation.
 pub fn holds(case: &str, outcome: Outcome) -> Explored {
     match outcome {
         Ok(explored) => {
@@ -59,7 +56,6 @@ pub fn holds(case: &str, outcome: Outcome) -> Explored {
     }
 }
 
-/// Returns the shortest run with a violation.
 pub fn breaks(case: &str, outcome: Outcome) -> Box<Counterexample> {
     match outcome {
         Ok(explored) => panic!("{case}: no violation was found: {explored:?}"),
@@ -96,12 +92,12 @@ pub struct Voting {
     /// Replica 1 is the hop to replica 0.
     pub by_the_other: bool,
     pub limits: Limits,
-    /// The number of timeouts that a state needs left to be checked for reachability.
+    /// The timeouts that a state needs left to be checked for reachability.
     pub reserve: u32,
 }
 
 impl Voting {
-    /// Parses a case. The default quorum is a majority.
+    /// The default quorum is a majority.
     pub fn read(text: &str, mut limits: Limits) -> Self {
         let (mut votes, mut hops, mut clients, mut reserve) = (None, 0, 1, 1);
         let (mut in_a_line, mut by_the_other) = (false, false);
@@ -119,12 +115,10 @@ impl Voting {
         });
         let replicas = limits.replicas as u32;
         let quorum = Quorum::new(replicas, votes.unwrap_or(replicas / 2 + 1));
-        // A hop may lose its memory, too.
         limits.replicas += hops as usize;
         Self { text: text.into(), quorum, hops, clients, in_a_line, by_the_other, limits, reserve }
     }
 
-    /// Creates a world of peers that reach each other directly.
     pub fn world<P: Explorable>(&self, peer: impl Fn(PeerId, &Replicas) -> P) -> World<P> {
         let replicas = Replicas::first(self.quorum);
         self.world_of(|id| peer(id, &replicas))

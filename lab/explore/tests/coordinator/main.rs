@@ -1,7 +1,5 @@
-//! The coordinator protocol in every order of events, in small worlds of three replicas and separate clients.
-//!
-//! `timed.rs` has the properties of leases. In the other tests time does not pass, and retry timers expire at any
-//! moment, within a budget.
+//! The coordinator protocol in small worlds of three replicas and separate clients. Except in `timed.rs`, time does not
+//! pass, and retry timers expire at any moment, within a budget.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -21,10 +19,8 @@ use peerlock_protocols::coordinator::{Config, Coordinator};
 use peerlock_types::Span;
 use stage::Stage;
 
-/// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 3_000_000;
 
-/// Parses a case. Default: one request of each client, a reliable network that reorders.
 fn case(text: &str) -> Voting {
     Voting::read(text, Limits { longest_timer: Span::from_millis(900), ..Limits::new(1) })
 }
@@ -33,7 +29,6 @@ fn world(case: &Voting, config: Config) -> World<Coordinator> {
     case.world(|id, replicas| Coordinator::new(id, replicas, config))
 }
 
-/// Creates a world of three replicas.
 fn of_three(text: &str, config: Config) -> World<Coordinator> {
     world(&case(&format!("replicas=3 {text}")), config)
 }
@@ -47,7 +42,6 @@ fn breaks(case: &Voting, config: Config) -> Box<Counterexample> {
     case::breaks(&case.text, case.explore(&world(case, config), MOST_STATES))
 }
 
-/// For example `PEERLOCK_CASE="replicas=3 clients=2 duplications=1"`.
 #[test]
 fn one_case() {
     holds(&case::typed("replicas=1 clients=2"), 5 * MOST_STATES);
@@ -68,7 +62,6 @@ fn is_documented(explored: &Explored) {
     case::is_documented(include_str!("../../../docs/papers/coordinator.md"), explored);
 }
 
-/// Explores every order of events from a stage, without any violation.
 fn holds_from(stage: &Stage<Coordinator>, reserve: u32) -> Explored {
     stage.holds(explore_with_hope(&stage.world, MOST_STATES, reserve))
 }
@@ -87,7 +80,6 @@ fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
     (1..client).filter(|&other| other != client).for_each(|other| stage.deliver(0, other, "addrequest"));
 }
 
-/// Without losses nothing is resent.
 const ONCE: Config = Config { resends: false, ..Config::REPAIRED };
 
 #[test]
@@ -129,7 +121,7 @@ fn loss_is_recovered_by_retry() {
     is_documented(&holds_from(&stage, 1));
 }
 
-/// A replica that has lost its memory grants nothing. Without time, no other can take its place.
+/// Without time, no other replica can take its place.
 #[test]
 fn reset_replica_grants_nothing() {
     let mut stage = Stage::new(of_three("clients=2 resets=1", Config::REPAIRED));

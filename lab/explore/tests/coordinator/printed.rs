@@ -1,4 +1,4 @@
-//! Defects of the printed form, found by the search: a short run for each. All repairs are on except those named.
+//! Defects of the printed form: a short run for each. All repairs are on except those named.
 
 use peerlock_explore::{Counterexample, Limits, explore_with_hope};
 use peerlock_protocols::coordinator::Config;
@@ -7,14 +7,13 @@ use crate::case::{Voting, is_stuck, is_two_inside};
 use crate::stage::Stage;
 use crate::{MOST_STATES, ONCE, breaks, case, of_three, one_inside};
 
-/// Finds the shortest run from a state in which client 3 holds.
 fn found(config: Config) -> Box<Counterexample> {
     let mut stage = Stage::new(of_three("clients=2", config));
     one_inside(&mut stage);
     stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
 }
 
-/// The whole of Figure 1: the second client waits forever in every run.
+/// Figure 1: the second client waits forever in every run.
 #[test]
 fn as_printed() {
     is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));
@@ -79,7 +78,6 @@ fn a_false_suspicion_makes_two_coordinators() {
     is_two_inside(&breaks(&Voting::read("replicas=3 clients=2 timeouts=1", limits), config));
 }
 
-/// A replica that is reset continues without noticing.
 #[test]
 fn reset_coordinator_in_print_gives_two_holders() {
     let case = case("replicas=3 clients=2 resets=1");

@@ -1,5 +1,5 @@
-//! Properties of leases, with time: a coordinator falsely suspected, and one that is reset. The run is given up to the
-//! critical moment. From there every order is explored, with the remaining messages late or lost.
+//! Leases, with time: a coordinator falsely suspected, and one that is reset. The run is given up to the critical
+//! moment; from there every order is explored.
 
 use peerlock_explore::{Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::coordinator::{Config, Coordinator, Timer};
@@ -9,7 +9,7 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};
 
-/// Short spans, so that little happens within a lease. Retries are rare.
+/// Short spans, so that little happens within a lease.
 const TIMED: Config = Config {
     lease: Span::from_secs(3),
     term: Span::from_millis(3500),
@@ -51,13 +51,12 @@ fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
 }
 
 /// Client 3 holds until just before 6 s. Replica 1 grants to client 4 at 7 s at the earliest, unless client 3 has
-/// reported its hold and released. The REQUEST of client 3 may arrive at any time.
+/// reported its hold and released.
 #[test]
 fn falsely_suspected_coordinator_is_harmless() {
     let stage = suspected(TIMED.lease);
     holds_from(&stage, u32::MAX);
 
-    // One of the explored runs, to show their length.
     let mut run = stage;
     run.pass();
     run.fire(0..5);
@@ -78,7 +77,7 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
     stage
 }
 
-/// Mutation: a new coordinator that does not wait for the old one's leases causes two holders.
+/// The mutation: a new coordinator does not wait for the old one's leases.
 #[test]
 fn coordinator_without_grace_gives_two_holders() {
     let stage = suspected(Span::from_millis(1990));

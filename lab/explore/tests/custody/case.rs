@@ -1,5 +1,3 @@
-//! A small world of custody in text form.
-
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,10 +7,9 @@ use peerlock_protocols::custody::{Config, Rule};
 use peerlock_protocols::registry::Session;
 use peerlock_types::PeerId;
 
-/// More than any case has: some 8 GB.
+/// Some 8 GB.
 const MOST_STATES: usize = 40_000_000;
 
-/// The number of fencing numbers of a generation by default: few, for readability.
 const NUMBERS: u64 = 100;
 
 #[derive(Clone, Copy)]
@@ -20,7 +17,6 @@ pub struct Case {
     pub peers: u64,
     pub limits: Limits,
     pub faults: FaultLimits,
-    /// Whether there is a registry.
     pub has_register: bool,
     pub config: Config,
 }
@@ -54,7 +50,6 @@ impl Case {
         explore(&self.world(), MOST_STATES)
     }
 
-    /// Asserts that no order of events causes a violation.
     pub fn holds(&self) -> Explored {
         let start = std::time::Instant::now();
         match self.explore() {
@@ -71,7 +66,6 @@ impl Case {
     }
 }
 
-/// `case("peers=3 slots=1 parties=2 stops=2")`.
 pub fn case(text: &str) -> Case {
     text.parse().expect("a case as it is printed")
 }

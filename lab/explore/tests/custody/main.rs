@@ -1,33 +1,23 @@
-//! Custody in every order of events, in small worlds with an abstract registry.
+//! Custody in every order of events, in small worlds with an abstract registry. lab/docs/custody.md lists the worlds
+//! that are too large for every run.
 //!
-//! A failing case prints the command that repeats it. The same command explores any other case, for example a larger
-//! one: `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody
-//! one_case -- --nocapture`. lab/docs/custody.md lists the worlds that are too large for every run, with their states
-//! and times.
+//! **Worlds.** Of `peers` peers the first `parties` are parties from the start, with all tokens at peer 0; the others
+//! join before their first request. Each peer's clients make `requests` requests, at most `clients` at a time. Without
+//! `parties` there is no registry.
 //!
-//! **Worlds.** Of `peers` peers the first `parties` are parties of the resource from the start, with all tokens at peer
-//! 0; the others join before their first request. Each peer's clients make `requests` requests, at most `clients` at a
-//! time.
+//! `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`, `detached`, `renewals`, `repeats`, `unreachable`
+//! and `withdrawals` limit these events, at any peer and moment. `resize` and `then` are later numbers of slots. With
+//! `any`, the registry chooses any party as coordinator. A generation has 100 fencing numbers unless `numbers` says
+//! otherwise. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires. All messages are
+//! reordered.
 //!
-//! `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`, `detached`, `renewals`, `repeats` and
-//! `withdrawals` limit the number of such events, at any peer and moment. A removal is requested when the resource has
-//! no parties, and its request is delayed by any time. A renewal is at a later process of a detached client's host;
-//! with renewals, a process may end a detached grant without notifying its client. `resize` and `then` are later
-//! numbers of slots. `unreachable` times the coordinator cannot reach a peer with waiting clients, for any time. A
-//! session may end at any moment after its peer has stopped. With `any`, the registry chooses any party as coordinator.
+//! **Checks in every state.** At most one token of each slot, and none if a detached client holds it. A grant is within
+//! the number of slots, in a slot of its own, with a new fencing number above all earlier ones of the slot. With one
+//! slot, no waiting client has an earlier arrival number. If nothing is pending, no slot is free while a client waits.
+//! When only optional events are left, no client waits and every slot's token exists. An evicted peer is exempt until
+//! it is notified, or participates again without earlier state.
 //!
-//! Messages, registry events and requests are delayed by any time and reordered. A generation has 100 fencing numbers
-//! unless `numbers` says otherwise. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires.
-//! Without `parties` there is no registry.
-//!
-//! **Checks in every state.** At most one token of each slot, and none if a detached client holds it. A client that
-//! enters is within the number of slots, has a slot of its own, and a new fencing number above all earlier ones of the
-//! slot. With one slot, no waiting client has an earlier arrival number. If no message is under way, no peer has
-//! stopped and no grant is detached, no slot is free while a client waits. When only optional events are left, no
-//! client waits and every slot's token exists. An evicted peer is exempt until it is notified, or participates again
-//! without earlier state.
-//!
-//! **Termination.** As in late binding, numbers only grow, so that an exploration that ends shows that every run does.
+//! **Termination.** Numbers only grow, so an exploration that ends shows that every run does.
 
 mod case;
 #[path = "../large/mod.rs"]
@@ -39,7 +29,6 @@ use std::sync::{Mutex, PoisonError};
 
 use case::{Case, case};
 
-/// Explores the case in `PEERLOCK_CASE`, or a small one.
 #[test]
 fn one_case() {
     let text = std::env::var("PEERLOCK_CASE").unwrap_or("peers=2 slots=1 parties=2 stops=1".into());
@@ -62,13 +51,12 @@ fn a_case_can_be_typed_as_it_is_printed() {
     assert!("pears=3".parse::<Case>().is_err());
 }
 
-/// The number of tests below that explore worlds.
 const TESTS: usize = 17;
 
 /// The explored tests, worlds and states so far.
 static EXPLORED: Mutex<(usize, usize, usize)> = Mutex::new((0, 0, 0));
 
-/// Asserts that all of these hold. The last test to finish, in any order, compares the sum with the page.
+/// The last test to finish, in any order, compares the sum with the page.
 fn hold(worlds: &[&str]) {
     let states: usize = worlds.iter().map(|world| case(world).holds().states).sum();
     let mut explored = EXPLORED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +68,6 @@ fn hold(worlds: &[&str]) {
     }
 }
 
-/// Formats a number as `6,712,345`.
 fn in_thousands(number: usize) -> String {
     let below = |number: usize| format!("{:03}", number % 1000);
     match (number / 1_000_000, number / 1000) {
@@ -102,7 +89,6 @@ fn nobody_dies() {
     ]);
 }
 
-/// The coordinator cannot reach a peer with waiting clients, and reaches it again later.
 #[test]
 fn unreachable_waiters_are_passed_over_and_served_later() {
     hold(&[
@@ -145,8 +131,7 @@ fn what_is_given_up() {
     ]);
 }
 
-/// A resource without parties is removed and created again by a request: twice while messages are under way, with
-/// crashes and old messages.
+/// Twice while messages are under way, with crashes and old messages.
 #[test]
 fn what_is_removed() {
     hold(&[
@@ -172,8 +157,7 @@ fn joins_and_new_sessions() {
     ]);
 }
 
-/// Repeated requests and answers are harmless. So is the duplicate of an executed command: an eviction applies only to
-/// the participation for which it was requested.
+/// An eviction applies only to the participation for which it was requested.
 #[test]
 fn words_and_wishes_that_arrive_twice() {
     hold(&[
@@ -187,7 +171,7 @@ fn words_and_wishes_that_arrive_twice() {
     ]);
 }
 
-/// Void messages are discarded, which makes worlds ten times smaller. This must not reduce coverage.
+/// Discarding void messages must not reduce coverage.
 #[test]
 fn void_messages_left_under_way() {
     hold(&[
@@ -214,7 +198,6 @@ fn little_is_said_ahead() {
     ]);
 }
 
-/// Successors are sent with several slots, too, as with short holds.
 #[test]
 fn said_ahead_with_several_slots() {
     hold(&[
@@ -264,8 +247,7 @@ fn detached_grants() {
     ]);
 }
 
-/// A detached client contacts the next process of its host, which finds the grant in the registry and has no token of
-/// it. Includes worlds in which an earlier process has ended the grant without notifying its client.
+/// Includes worlds in which an earlier process has ended the grant without notifying its client.
 #[test]
 fn detached_grants_at_the_next_process() {
     hold(&[

@@ -1,6 +1,5 @@
-//! Every rule is needed: without it, some order of events has two holders of a slot, a repeated fencing number, a lost
-//! slot, or a client that waits forever. The worlds and the shortest such runs are compared with the table in
-//! lab/docs/custody.md.
+//! Every rule is needed: without it, some order of events has a violation. The worlds and the shortest such runs are
+//! compared with the table in lab/docs/custody.md.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +9,8 @@ use peerlock_protocols::custody::Rule;
 
 use crate::case::case;
 
-/// More than any search below needs.
 const MOST_STATES: usize = 4_000_000;
 
-/// A rule that is left out, or another mutation.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Rule(Rule),

@@ -1,7 +1,7 @@
 //! Random runs of custody in worlds too large to explore, each from a seed.
 //!
-//! A failing run prints its case and seed. `PEERLOCK_CASE="…" PEERLOCK_SEED=… cargo test -p peerlock-explore --test
-//! custody one_walk -- --nocapture` repeats it; with `PEERLOCK_WALKS=100000` it continues with the next seeds.
+//! `PEERLOCK_CASE="…" PEERLOCK_SEED=… cargo test -p peerlock-explore --test custody one_walk -- --nocapture` repeats
+//! one; with `PEERLOCK_WALKS=100000` it continues with the next seeds.
 
 use peerlock_explore::walk;
 use peerlock_protocols::custody::Rule;
@@ -27,7 +27,6 @@ fn walks(case: &Case, seeds: std::ops::Range<u64>) {
     println!("{case}: {count} walks, {steps} steps in {:.1} s", start.elapsed().as_secs_f64());
 }
 
-/// The walk in `PEERLOCK_CASE` and `PEERLOCK_SEED`, or a short one.
 #[test]
 fn one_walk() {
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
@@ -36,7 +35,6 @@ fn one_walk() {
     walks(&case(&text), seed..seed + number("PEERLOCK_WALKS", 1));
 }
 
-/// Up to twenty peers and four slots, and all faults.
 #[test]
 fn walks_with_everything() {
     let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 forgets=6 removes=2 \
@@ -53,8 +51,7 @@ fn walks_with_everything() {
     }
 }
 
-/// The walks detect rules that are left out. (Others need runs too rare for this number of walks; those in `rules.rs`
-/// show them.)
+/// Rules that are left out in `rules.rs` only need runs too rare for this number of walks.
 #[test]
 fn walks_bite() {
     let text = "peers=8 slots=2 requests=20 clients=2 parties=4 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \

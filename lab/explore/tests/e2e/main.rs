@@ -1,7 +1,5 @@
-//! E2E in every order of events, on small fixed routes.
-//!
-//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Without losses no timer is
-//! needed, except for split votes with reordered messages (as in Sigma).
+//! E2E in every order of events, on small fixed routes. Time does not pass; tests of `peerlock-protocols` cover leases.
+//! Without losses only split votes with reordered messages need a timer, as in Sigma.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -27,19 +25,18 @@ fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
 
-/// The same, and the table of the protocol's page has the number of states.
+/// The table of the protocol's page has the number of states.
 fn holds_as_documented(text: &str) {
     let states = holds(text).states;
     let page = include_str!("../../../docs/papers/e2e.md").replace(',', "");
     assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
 }
 
-/// Returns the shortest run with a violation without one of the repairs. With it there is none.
+/// Returns the shortest run without one of the repairs, with which there is none.
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// Explores any other world.
 #[test]
 fn one_case() {
     holds(&case::typed("replicas=1 votes=1 clients=2"));
@@ -93,7 +90,6 @@ fn a_loss_and_a_time_out() {
     holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
 }
 
-/// 2m − n resets are not safe.
 #[test]
 fn too_many_resets_let_two_in() {
     let case = "replicas=1 votes=1 clients=2 resets=1";
@@ -101,7 +97,7 @@ fn too_many_resets_let_two_in() {
     is_two_inside(&breaks(case, REPAIRED));
 }
 
-// The defects of the printed form. In each case all other repairs are on, unless they would hide it.
+// The defects of the printed form. All other repairs are on, unless they would hide it.
 
 /// The replica has no owner while the successor holds.
 #[test]
@@ -135,7 +131,7 @@ under way: 2 → 1  GOT(1)
     );
 }
 
-/// A split vote: the losers are stored nowhere.
+/// The losers are stored nowhere.
 #[test]
 fn a_split_vote_stays_split() {
     let case = "replicas=2 votes=2 clients=2 ordered";
@@ -146,7 +142,6 @@ fn a_split_vote_stays_split() {
     holds(case);
 }
 
-/// An ENQUEUE to an owner that has finished is lost.
 #[test]
 fn request_to_finished_owner_is_lost() {
     let case = "replicas=1 votes=1 hops=1 clients=2";
@@ -172,7 +167,7 @@ no event is possible and these wait: 3 with ticket 1"
     );
 }
 
-/// Each is queued at the other. Without retries, which would resolve it.
+/// Retries would resolve it.
 #[test]
 fn two_are_parked_at_each_other() {
     let case = "replicas=2 votes=2 hops=1 clients=2 ordered";
@@ -182,7 +177,6 @@ fn two_are_parked_at_each_other() {
     assert!(!found.to_string().contains("enter"), "{found}");
 }
 
-/// A late RELEASE hits the wrong owner.
 #[test]
 fn a_late_release_hits_the_next_owner() {
     let case = "replicas=1 votes=1 clients=2 requests=2";
@@ -190,7 +184,7 @@ fn a_late_release_hits_the_next_owner() {
     is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
 }
 
-/// TOKEN is the only copy of the queue. (With copies at the waiting clients, their pings resolve it much later.)
+/// TOKEN is the only copy of the queue. With copies at the waiting clients, their pings resolve it much later.
 #[test]
 fn lost_token_is_never_replaced() {
     let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";

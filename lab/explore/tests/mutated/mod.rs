@@ -6,7 +6,6 @@ use peerlock_protocols::token::Arrival;
 use peerlock_protocols::{Cx, Effect, Input, Observe, Protocol, step};
 use peerlock_types::{PeerId, Ticket, Time};
 
-/// A mutation, with the state that it needs.
 pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
     /// Changes an input. Returns false to discard it.
     fn goes_in(&mut self, _peer: &P, _input: &mut Input<P::Message, P::Timer>) -> bool {
@@ -17,7 +16,6 @@ pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
     fn comes_out(&mut self, step: Step<'_, P>);
 }
 
-/// A step of the correct peer.
 pub struct Step<'a, P: Protocol> {
     pub before: &'a P,
     /// The unchanged input.

@@ -1,7 +1,5 @@
-//! Non-E2E in every order of events, on small fixed routes.
-//!
-//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Timers for retries and
-//! pings expire at any moment, within a budget.
+//! Non-E2E in every order of events, on small fixed routes. Time does not pass; tests of `peerlock-protocols` cover
+//! leases. Timers for retries and pings expire at any moment, within a budget.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -24,8 +22,7 @@ fn explored(text: &str, config: Config) -> Outcome {
     on_routes::explore(text, |id, replicas| NonE2e::new(id, replicas, config))
 }
 
-/// Asserts that no order of events causes a violation in our form. Overtaken requests in hops' queues may need a
-/// timeout.
+/// Overtaken requests in hops' queues may need a timeout.
 fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
@@ -34,7 +31,7 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// Explores any other world. These take too long for every run, and their size is unknown:
+/// These take too long for every run, and their size is unknown:
 ///
 /// - `replicas=2 votes=2 clients=3 by-the-other`
 /// - `replicas=2 votes=2 hops=1 clients=2 timeouts=1 longest-timer-ms=1000`
@@ -71,13 +68,13 @@ fn loss_duplicate_and_withdrawal_are_tolerated() {
     holds("replicas=1 votes=1 hops=1 clients=2 duplications=1 losses=1 withdrawals=1");
 }
 
-/// A replica or the hop is reset; fewer than 2m − n resets are safe.
+/// Fewer than 2m − n resets are safe.
 #[test]
 fn a_reset_and_a_loss() {
     holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");
 }
 
-/// 2m − n resets are not safe: the ping of a hop brings the next request to a replica that has forgotten the first.
+/// The ping of a hop brings the next request to a replica that has forgotten the first.
 #[test]
 fn too_many_resets_let_two_in() {
     let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";
@@ -85,7 +82,6 @@ fn too_many_resets_let_two_in() {
     is_two_inside(&breaks(case, REPAIRED));
 }
 
-/// From every state with enough timeouts left all clients can be served.
 #[test]
 fn retries_and_pings_serve_all_clients() {
     holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
@@ -162,7 +158,6 @@ no continuation serves all clients, and these wait: 3 with ticket 1, 4 with tick
     );
 }
 
-/// A late RELEASE hits the next request of the same client.
 #[test]
 fn a_late_release_hits_the_next_request() {
     let case = "replicas=1 votes=1 hops=1 clients=2 requests=2";

@@ -9,10 +9,9 @@ use peerlock_types::{PeerId, Span};
 
 use crate::case::{Outcome, Voting};
 
-/// More than any case of the tests has.
 const MOST_STATES: usize = 12_000_000;
 
-/// Explores a case. Default: one request of each client, a reliable network that reorders.
+/// Default: one request of each client, a reliable network that reorders.
 pub fn explore<P: Protocol>(text: &str, peer: impl Fn(PeerId, &Replicas) -> P) -> Outcome
 where
     OnRoutes<P>: Explorable,
@@ -21,7 +20,7 @@ where
     case.explore(&world(&case, peer), MOST_STATES)
 }
 
-/// Creates a world with the routes of the case: direct, or through its first hop by default.
+/// Routes are direct, or through the first hop by default.
 fn world<P: Protocol>(case: &Voting, peer: impl Fn(PeerId, &Replicas) -> P) -> World<OnRoutes<P>>
 where
     OnRoutes<P>: Explorable,

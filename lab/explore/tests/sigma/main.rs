@@ -1,8 +1,8 @@
 //! Sigma in every order of events, in small worlds of replicas and separate clients.
 //!
-//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Retry timers expire at any
-//! moment, within a budget. Replicas are interchangeable, which divides the number of states by nearly n!, and messages
-//! without effect are discarded, which divides it by thirty and more if no fault is possible.
+//! Time does not pass; tests of `peerlock-protocols` cover leases. Retry timers expire at any moment, within a budget.
+//! Replicas are interchangeable, which divides the number of states by nearly n!, and messages without effect are
+//! discarded, which divides it by thirty and more.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -26,11 +26,9 @@ use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::strawman::{self, Strawman};
 use peerlock_types::Span;
 
-/// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 4_000_000;
 
-/// Parses a case. Default: one request of each client, a reliable network that reorders. Retries (0.5 s) and renewals
-/// (3.3 s) may occur, ends of leases (10 s) may not.
+/// Retries (0.5 s) and renewals (3.3 s) may occur, ends of leases (10 s) may not.
 fn case(text: &str) -> Voting {
     let limits = Limits { alike: true, tidy: true, longest_timer: Span::from_secs(5), ..Limits::new(1) };
     Voting::read(text, limits)
@@ -40,7 +38,6 @@ fn world(case: &Voting, config: Config) -> World<Sigma> {
     case.world(|id, replicas| Sigma::new(id, replicas, config))
 }
 
-/// Asserts that no order of events causes a violation in our form.
 fn holds(text: &str) -> Explored {
     holds_within(text, MOST_STATES)
 }
@@ -55,7 +52,6 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, case.explore(&world(&case, config), MOST_STATES))
 }
 
-/// For example `PEERLOCK_CASE="replicas=3 votes=3 clients=2 resets=1"`.
 #[test]
 fn one_case() {
     holds_within(&case::typed("replicas=2 votes=2 clients=2"), 20 * MOST_STATES);
@@ -71,7 +67,7 @@ fn is_documented(explored: &Explored) {
     case::is_documented(include_str!("../../../docs/papers/sigma.md"), explored);
 }
 
-/// With two of three votes no timer is needed: from every state all clients can still be served without.
+/// From every state all clients can be served without a timer.
 #[test]
 fn two_clients_and_no_fault() {
     is_documented(&holds("replicas=3 votes=2 clients=2 reserve=0"));
@@ -98,7 +94,6 @@ fn three_clients_may_need_a_retry() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// Fewer than 2m − n resets are safe.
 #[test]
 fn reset_loss_and_duplicate_are_tolerated() {
     let cases = [
@@ -110,7 +105,6 @@ fn reset_loss_and_duplicate_are_tolerated() {
     cases.iter().for_each(|case| is_documented(&holds(case)));
 }
 
-/// 2m − n resets are not safe; this is the run.
 #[test]
 fn too_many_resets_let_two_in() {
     let found = breaks("replicas=3 votes=2 clients=2 resets=1", Config::REPAIRED);
@@ -139,15 +133,14 @@ under way: 4 → 1  REQUEST(R1, 1@4)
     is_two_inside(&found);
 }
 
-/// A retry replaces messages that arrived too early or were forgotten: from every state with a timeout left all clients
-/// can be served.
+/// From every state with a timeout left all clients can be served.
 #[test]
 fn retry_recovers_from_reset() {
     holds("replicas=2 votes=2 clients=2 timeouts=1");
     is_documented(&holds("replicas=2 votes=2 clients=2 timeouts=1 resets=1"));
 }
 
-/// The same for a loss; but if two clients wait for each other, both may have to retry.
+/// If two clients wait for each other, both may have to retry.
 #[test]
 fn retry_recovers_from_loss() {
     holds("replicas=2 votes=2 clients=1 timeouts=1 losses=1");
@@ -155,8 +148,8 @@ fn retry_recovers_from_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// Merging states of interchangeable replicas and discarding messages loses no coverage. Merged states have the same
-/// continuations, in as many steps except for the arrival of void messages; and every state was explored.
+/// Merged states have the same continuations, in as many steps except for the arrival of void messages; and every state
+/// was explored.
 #[test]
 fn what_is_taken_for_one_can_do_the_same() {
     for case in [
@@ -171,7 +164,6 @@ fn what_is_taken_for_one_can_do_the_same() {
     }
 }
 
-/// Merging does not make a counterexample longer.
 #[test]
 fn what_is_taken_for_one_breaks_as_soon() {
     for case in [
@@ -219,7 +211,7 @@ fn strawman(text: &str, config: strawman::Config) -> case::Outcome {
     explore(&case.world(|id, replicas| Strawman::new(id, replicas, config)), MOST_STATES)
 }
 
-/// The strawman of §3 is safe in every order, as long as no replica is reset.
+/// The strawman of §3 is safe as long as no replica is reset.
 #[test]
 fn the_strawman_is_safe() {
     let (gives_up, backs_off) = (strawman::Config::GIVES_UP, strawman::Config::BACKS_OFF);

@@ -1,5 +1,3 @@
-//! Mutations of Sigma, made by changing the effects of a correct peer: the search finds each.
-
 use peerlock_explore::{Violation, World, explore, explore_with_hope};
 use peerlock_protocols::sigma::{Config, Message, Sigma};
 use peerlock_protocols::{Effect, Input};
@@ -11,9 +9,7 @@ use crate::{MOST_STATES, breaks, case, holds};
 enum Fault {
     /// The wrapper itself changes nothing.
     None,
-    /// A replica grants its vote to every requester.
     VoteForAll,
-    /// A vote is never released.
     ReleaseForgotten,
     /// Replicas do not know the fencing numbers given so far.
     LevelForgotten,

@@ -1,7 +1,5 @@
-//! Defects of the printed form, found by the search: as printed, and with one repair off and all others on.
-//!
-//! If two defects need the same repair, the search finds the one with the shorter run. The other is found from a stage
-//! that allows only that one.
+//! Defects of the printed form: as printed, and with one repair off and all others on. If two defects need the same
+//! repair, the one with the longer run is found from a stage that allows only that one.
 
 use peerlock_explore::{Counterexample, Violation, explore, seek};
 use peerlock_protocols::sigma::{Config, Sigma};
@@ -21,7 +19,7 @@ fn found(text: &str, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Countere
     stage.breaks(explore(&stage.world, MOST_STATES))
 }
 
-/// Finds the shortest run from the start to two holders, whatever else is violated; without the remaining messages.
+/// Finds the shortest run from the start to two holders, whatever else is violated.
 fn lets_two_in(text: &str, config: Config) -> String {
     let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
     let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
@@ -29,8 +27,8 @@ fn lets_two_in(text: &str, config: Config) -> String {
     found.trace.to_string().lines().filter(|line| !line.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
 
-/// The form of Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first
-/// request still counts after R1 was released and has another owner.
+/// Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first request still
+/// counts after R1 was released and has another owner.
 #[test]
 fn printed_form_gives_two_holders_without_fault() {
     assert_eq!(
@@ -140,7 +138,7 @@ fn yields(stage: &mut Stage<Sigma>, later: u64) {
     stage.deliver(2, later, "inquire");
 }
 
-/// "A retry answered *owner = you* after a YIELD lets two clients in." Here the answer arrives twice: before the client
+/// "A retry answered *owner = you* after a YIELD lets two clients in." The answer arrives twice: before the client
 /// yields, and after.
 #[test]
 fn a_vote_that_was_yielded_is_counted_again() {
@@ -177,7 +175,6 @@ fn yielded_vote_is_counted_once_without_retry() {
         let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
         none.unwrap_or_else(|found| panic!("with {fault}:\n{found}")).states
     };
-    // As many as the page documents.
     assert_eq!(states("duplications=1"), 171_392);
     if is_for_now(1_203_255) {
         assert_eq!(states("timeouts=1"), 1_203_255);

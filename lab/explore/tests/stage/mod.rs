@@ -4,7 +4,6 @@ use peerlock_explore::{Action, Counterexample, Explorable, Explored, Packet, Tra
 use peerlock_protocols::Effect;
 use peerlock_types::{PeerId, Ticket};
 
-/// A world and the trace of its run.
 pub struct Stage<P: Explorable> {
     pub world: World<P>,
     pub trace: Trace,
@@ -49,7 +48,6 @@ impl<P: Explorable> Stage<P> {
         self.step(&Action::Duplicate(self.find(from, to, kind)));
     }
 
-    /// Expires the first timer of this peer.
     pub fn wake(&mut self, peer: u64) {
         let mut actions = Vec::new();
         self.world.actions(&mut actions);
@@ -57,12 +55,10 @@ impl<P: Explorable> Stage<P> {
         self.step(&timer.expect("a timer of that peer is pending"));
     }
 
-    /// Resets a replica.
     pub fn reset(&mut self, peer: u64) {
         self.step(&Action::Reset(peer as usize));
     }
 
-    /// Advances time to the next pending timer.
     pub fn pass(&mut self) {
         let mut actions = Vec::new();
         self.world.actions(&mut actions);
@@ -80,7 +76,6 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// Asserts that no order of events from here on causes a violation.
     pub fn holds(&self, outcome: Result<Explored, Box<Counterexample>>) -> Explored {
         match outcome {
             Ok(explored) => {
@@ -91,7 +86,6 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// Returns the shortest run with a violation from here on.
     pub fn breaks(&self, outcome: Result<Explored, Box<Counterexample>>) -> Box<Counterexample> {
         match outcome {
             Ok(explored) => panic!("{}--- from here on no violation was found: {explored:?}", self.trace),
@@ -102,7 +96,6 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// Loses all messages under way.
     pub fn lose_all(&mut self) {
         self.world.forget_messages();
         self.trace.line("… and all messages under way are lost");

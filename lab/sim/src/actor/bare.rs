@@ -4,7 +4,6 @@ use peerlock_types::PeerId;
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
-/// A report that another peer has crashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone(PeerId);
 
@@ -67,7 +66,6 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     }
 }
 
-/// Converts a protocol's effect to one of the world.
 fn in_words_of_the_world<P: Observe<Timer: std::hash::Hash>>(
     effect: protocol::Effect<P::Message, P::Timer>,
 ) -> Effect<Bare<P>> {

@@ -19,7 +19,6 @@ impl<'a, O: Overlay, P: Observe, F> OnOverlay<'a, O, P, F>
 where
     F: Fn(PeerId, &Replicas) -> P,
 {
-    /// Creates a peer with this overlay and no protocol instances yet.
     pub fn new(overlay: O, catalogue: &'a Catalogue<F>, config: peer::Config) -> Self {
         Self { peer: Peer::new(overlay, catalogue, config), catalogue }
     }
@@ -37,7 +36,6 @@ pub trait Routing: Actor<Command = PeerId, Note = OverlayNote> {
     fn upkeep() -> (Self::Timer, Span);
 }
 
-/// Reports beside grants and their ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum OverlayNote {
     /// The peer owns exactly these keys; `None` if it is not in the overlay.
@@ -120,9 +118,8 @@ where
     }
 }
 
-/// An overlay with defaults, which can start settled.
+/// An overlay that can start settled.
 pub trait Settled: Overlay {
-    /// The overlay's configuration in a simulation.
     const CONFIG: overlay::Config;
 }
 
@@ -143,7 +140,7 @@ pub struct Catalogue<F> {
 }
 
 impl<F> Catalogue<F> {
-    /// Creates this many resources. `new_peer` makes a peer's protocol instance for one of them.
+    /// `new_peer` makes a peer's protocol instance for one of the resources.
     pub fn new(resources: usize, quorum: Quorum, new_peer: F) -> Self {
         let resource = |number| {
             let name = format!("/resource/{number}");
@@ -154,7 +151,6 @@ impl<F> Catalogue<F> {
         Self { resources, new_peer }
     }
 
-    /// Returns the replicas of each resource.
     pub fn replicas(&self) -> impl ExactSizeIterator<Item = &Replicas> {
         self.resources.iter().map(|resource| &resource.1)
     }

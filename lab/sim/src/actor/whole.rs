@@ -1,4 +1,7 @@
 //! The product's peer as an actor: a node with its clients, data directory and connections.
+//!
+//! Clients differ, as real ones do: the peer renews most leases; some clients renew themselves, a few forget to, some
+//! grants are detached. Most clients wait without limit, some for a while, some not at all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,10 +22,6 @@ mod dir;
 
 pub use dir::{Dir, Write};
 
-/// The product's peer, with its clients and its connections.
-///
-/// Clients differ, as real ones do. The peer renews most leases; some clients renew themselves, a few forget to, some
-/// grants are detached. Most clients wait without limit, some for a while, some not at all.
 pub struct Whole {
     node: Node,
     connections: Connections,
@@ -39,7 +38,6 @@ pub struct Whole {
     buffers: (Vec<node::Input>, Vec<node::Effect>),
 }
 
-/// A client, from its request until it is done.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     ticket: Option<TicketId>,
@@ -48,34 +46,25 @@ struct Visit {
     renews: Option<Span>,
 }
 
-/// Commands beside requests and releases.
 #[derive(Debug)]
 pub enum Command {
     /// Start, and connect to these hosts and to those in the directory.
     Start(Vec<PeerId>, Dir),
     /// A client of an earlier process resumes its grant of a resource.
     Resume(Ticket, usize),
-    /// Drain: accept no client, and notify the present ones to leave.
     Drain,
-    /// Resize a resource.
     Resize(usize, u32),
-    /// Delete a resource, if it is not in use.
     Remove(usize),
-    /// Evict a host from a resource.
     Force(usize, PeerId),
     /// Choose the voters, or leave the choice to the registry.
     Voters(Option<Vec<PeerId>>),
-    /// Whether clients wait without limit and have their leases renewed, so that all must be served; otherwise they
-    /// differ.
+    /// Whether all clients must be served: they wait without limit and have their leases renewed.
     Patience(bool),
 }
 
-/// Reports of a node beside grants and their ends.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// It has joined the cluster.
     Joined,
-    /// It has shut down.
     Left,
     /// A client received this error, and neither holds nor waits.
     Notified(Ticket, Error),
@@ -83,18 +72,14 @@ pub enum Note {
     Returned(Ticket),
     /// A client of an earlier process has resumed here.
     Resumed(Ticket),
-    /// A resource was deleted by this node.
     Removed,
     /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
-    /// A notice for its log.
     Notice(Notice),
 }
 
-/// The names of the timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
-    /// The node's next wake-up.
     Wake,
     /// Maintenance of connections.
     Beat,
@@ -102,16 +87,12 @@ pub enum Timer {
     Renew(Ticket),
 }
 
-/// How a host starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It creates the cluster if its directory is empty.
     Founder,
     /// It joins one; `expect` hosts must be connected before they create one.
-    Joiner {
-        /// The command line's `--expect`.
-        expect: Option<usize>,
-    },
+    Joiner { expect: Option<usize> },
     /// It joins one, without a data directory.
     Guest,
 }
@@ -125,12 +106,10 @@ const ADMIN: u64 = u64::MAX;
 /// The call number of deletions, less the resource's number: they take a while, and must be distinguished.
 const REMOVALS: u64 = ADMIN - 1;
 
-/// Returns the name of a resource.
 pub fn name_of(resource: usize) -> Name {
     format!("r{resource}").parse().expect("a name")
 }
 
-/// Returns the address of a peer.
 pub fn address(peer: PeerId) -> String {
     format!("peer:{peer}")
 }
@@ -139,7 +118,6 @@ fn peer_at(address: &str) -> Option<PeerId> {
     address.strip_prefix("peer:").and_then(|number| number.parse().ok()).map(PeerId::new)
 }
 
-/// Converts a change of a connection to an input of the node.
 fn as_input(change: Change) -> node::Input {
     node::Input::Net(match change {
         Change::Up(peer, epoch) => NetEvent::Up { peer, epoch, address: address(peer) },
@@ -183,7 +161,6 @@ impl Whole {
         }
     }
 
-    /// Returns the voter of this host, if it has one.
     pub fn registry(&self) -> Option<&Registry> {
         self.node.registry()
     }
@@ -345,7 +322,6 @@ impl Whole {
         let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
         let visit = self.visits.get_mut(&ticket).expect("every ticket has a client");
         if std::mem::replace(&mut visit.is_inside, true) {
-            // An earlier process granted it.
             out.push(Effect::Note(Note::Resumed(ticket)));
             return out.push(Effect::Until { ticket, until });
         }
@@ -381,18 +357,14 @@ impl Whole {
     }
 }
 
-/// The parameters of all nodes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetting {
-    /// The number of slots of each resource; `None` if requests leave it open, since administrators resize.
+    /// `None` if requests leave it open, since administrators resize.
     pub slots: Option<u32>,
-    /// The session length.
     pub session: Ttl,
-    /// The node's timeouts.
     pub config: node::Config,
 }
 
-/// A message between nodes.
 #[derive(Clone)]
 pub struct Packet(connections::Packet);
 

@@ -16,7 +16,6 @@ impl Clock {
         Self { offset: rng.between(Span::ZERO, offset), rate: TRUE - ppm + rng.below(2 * ppm + 1) }
     }
 
-    /// Returns its reading at `now`.
     pub fn read(self, now: Time) -> Time {
         let nanos = u128::from(now.as_nanos()) * u128::from(self.rate) / u128::from(TRUE);
         Time::from_nanos(nanos as u64) + self.offset

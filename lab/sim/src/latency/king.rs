@@ -11,8 +11,8 @@ const REGIONS: [Region; 3] = [
     Region { share: 0.18, x: -140.0, y: 114.0, spread: 25.0 },
 ];
 
-/// The access delay of a host: u / (1 − u + `ACCESS_LIMIT`) times this many milliseconds of round trip, for a host at
-/// quantile u. It is the median; a few hosts have very much more.
+/// The access delay of a host at quantile u is u / (1 − u + `ACCESS_LIMIT`) times this many milliseconds of round trip:
+/// the median, with a long tail.
 const ACCESS: f64 = 9.2;
 
 /// Keeps the worst access delay finite: the smaller, the longer the tail.
@@ -21,13 +21,12 @@ const ACCESS_LIMIT: f64 = 0.0132;
 /// The largest relative deviation of a pair from its distance: routes are not straight lines.
 const DETOUR: f32 = 0.30;
 
-/// The longest round trip, in milliseconds.
+/// In milliseconds.
 const LONGEST: f32 = 800.0;
 
 /// Nanoseconds one way for a millisecond of round trip.
 const ONE_WAY: f32 = 500_000.0;
 
-/// The random stream of the hosts.
 const STREAM: u64 = u64::from_be_bytes(*b"kinghost");
 
 struct Region {
@@ -39,18 +38,15 @@ struct Region {
 
 /// Delays like those between the 1740 name servers of the King data set, for any number of hosts.
 ///
-/// The measured matrix may not be redistributed, so this is a generator with a few parameters. A host has a location on
-/// a plane and an access height (the height vectors of Dabek et al., *Vivaldi*, SIGCOMM 2004). A round trip is the
-/// distance plus both heights, times a detour hashed from the pair, at most 800 ms; a message takes half of it.
-/// Locations and heights alone never violate the triangle inequality: the detours do. A host takes 12 bytes and a pair
-/// none.
-///
+/// The measured matrix may not be redistributed, so this is a generator. A host has a location on a plane and an access
+/// height (the height vectors of Dabek et al., *Vivaldi*, SIGCOMM 2004). A round trip is the distance plus both
+/// heights, times a detour hashed from the pair, at most 800 ms. Only the detours violate the triangle inequality.
 /// Hosts are drawn in strata: one height from each n-th of the distribution, and each continent its share, so that 300
 /// hosts already have the tail of 1740.
 ///
 /// Round trips in milliseconds over all pairs, smallest and largest of seeds 1 to 5. A violation is a pair with a
-/// shorter path through a third host, counted as a share of all pairs with a third host. (That is a third of the share
-/// of triangles. By this count 490 measured hosts of PlanetLab have 5.7 %.)
+/// shorter path through a third host, counted as a share of all pairs with a third host: a third of the share of
+/// triangles.
 ///
 /// | | mean | median | p90 | p99 | max | violations |
 /// | --- | --- | --- | --- | --- | --- | --- |
@@ -64,7 +60,7 @@ pub struct King {
     salt: u64,
 }
 
-/// A host, in milliseconds of round trip.
+/// In milliseconds of round trip.
 #[derive(Clone, Copy, Debug)]
 struct Host {
     x: f32,
@@ -73,7 +69,6 @@ struct Host {
 }
 
 impl King {
-    /// Draws this many hosts from the seed.
     pub fn new(hosts: usize, seed: u64) -> Self {
         let mut rng = Rng::stream(seed, STREAM);
         let (places, heights) = (strata(hosts, &mut rng), strata(hosts, &mut rng));
@@ -142,7 +137,6 @@ mod tests {
         violations: f64,
     }
 
-    /// Computes the statistics of the round trips, in milliseconds.
     fn statistics(hosts: usize, seed: u64) -> Statistics {
         let king = King::new(hosts, seed);
         let rtt = |a: usize, b: usize| 2e3 * king.delay(PeerId::new(a as u64), PeerId::new(b as u64)).as_secs_f64();
@@ -170,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Each tuple: the allowed relative deviation from the published numbers. The maximum is the cut-off.
+    /// Each tuple: the allowed relative deviation from the published numbers.
     #[test]
     fn the_statistics_of_the_king_data_set() {
         for (hosts, mean, median, p90, p99) in

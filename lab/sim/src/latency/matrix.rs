@@ -1,4 +1,4 @@
-//! Measured delays from a file, in one of two formats.
+//! Measured delays from a file, in one of two formats. Empty lines and lines that begin with `#` are skipped.
 //!
 //! **A topology of p2psim**, such as `mking-t` or `uking-t` of its King data set, if the first word of the file is
 //! `topology` or `failure_model`:
@@ -12,31 +12,24 @@
 //! 1,2 89
 //! ```
 //!
-//! Hosts are numbered from 1. A line `i,j t` is the *one-way* delay between two hosts, in whole milliseconds in
-//! `mking-t` and microseconds in `uking-t`. As in p2psim's own reader (`e2egraph.C`), a negative delay was not measured
-//! and a delay of 0 counts as 1. Lines that begin with `node`, `failure_model`, `noise` or `loss_rate` are skipped.
+//! Hosts are numbered from 1. A line `i,j t` is the *one-way* delay between two hosts. As in p2psim's own reader
+//! (`e2egraph.C`), a negative delay was not measured and a delay of 0 counts as 1. Lines that begin with `node`,
+//! `failure_model`, `noise` or `loss_rate` are skipped.
 //!
 //! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
-//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other
-//! negative number is an error. The diagonal is ignored.
+//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured. The diagonal is
+//! ignored.
 //!
-//! In both, empty lines and lines that begin with `#` are skipped.
-//!
-//! **Units.** The files do not name their unit. If the median round trip is above 10,000 the file is in microseconds
-//! (as milliseconds these would be 10 s; King's median is 160 ms, which is 160,000 µs), otherwise in milliseconds. So
-//! `matrix` and `uking-t` are read as microseconds, `mking-t` and the usual tables as milliseconds. A matrix of a fast
-//! local network must be in milliseconds, with decimals.
+//! **Units.** If the median round trip is above 10,000 the file is in microseconds (King's median is 160 ms), otherwise
+//! in milliseconds. A matrix of a fast local network must be in milliseconds, with decimals.
 //!
 //! *Basis.* The files were not available. The units of `matrix` (round trips in microseconds) and `mking-t` (one-way
-//! milliseconds) are inferred from p2psim's reader, from a script written for it that halves round trips, and from the
-//! published sizes, 19 and 17 MiB: files with King's statistics take 19.3 and 17.4 MiB in these units, and 18.3 and
-//! 17.9 MiB with one-way and round-trip times exchanged. `uking-t` (23 MiB published, 21.8 computed) is assumed to be
-//! in microseconds by its name.
+//! milliseconds) are inferred from p2psim's reader and from the published sizes, 19 and 17 MiB, which files with King's
+//! statistics have in these units. `uking-t` is assumed to be in microseconds by its name.
 //!
 //! **Gaps.** A missing delay is that of the other direction, or else the median of all measured ones.
 //!
-//! **More hosts than peers.** The seed selects as many as needed, in the order of the file; a matrix of the right size
-//! is used as it is.
+//! **More hosts than peers.** The seed selects as many as needed, in the order of the file.
 
 use std::fs;
 use std::io;
@@ -46,63 +39,32 @@ use std::sync::Arc;
 use peerlock_types::{PeerId, Rng, Span};
 use thiserror::Error;
 
-/// A larger median means microseconds.
 const MICROSECONDS_ABOVE: f64 = 10_000.0;
 
 /// The largest number in a file: an hour in microseconds.
 const LARGEST: f64 = 3.6e9;
 
-/// The most hosts of a file; their matrix takes 800 MB while it is read.
+/// Their matrix takes 800 MB while it is read.
 const MOST_HOSTS: usize = 10_000;
 
 /// The entry of a [`Table`] for a round trip that was not measured.
 const GAP: f64 = 0.0;
 
-/// The random stream of the hosts.
 const STREAM: u64 = u64::from_be_bytes(*b"mtxhosts");
 
-/// Why a latency matrix cannot be used.
 #[derive(Debug, Error)]
 pub enum MatrixError {
-    /// The file cannot be read.
     #[error("cannot read the latency matrix {file}: {reason}")]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
-    /// The file is malformed.
+    Unreadable { file: PathBuf, reason: io::Error },
     #[error("the latency matrix {file} is wrong in line {line}: {what}")]
-    Malformed {
-        /// The file.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The error.
-        what: String,
-    },
-    /// There are not enough hosts.
+    Malformed { file: PathBuf, line: usize, what: String },
     #[error(
         "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
     )]
-    TooSmall {
-        /// The file.
-        file: PathBuf,
-        /// Its number of rows.
-        hosts: usize,
-        /// The number of peers.
-        peers: usize,
-    },
+    TooSmall { file: PathBuf, hosts: usize, peers: usize },
 }
 
-/// Measured delays between peers, read from a file: an all-pairs matrix of round trips (the King data set's `matrix`,
-/// or any other) or a topology of p2psim (`mking-t`).
-///
-/// A file that begins with `topology` or `failure_model` holds one-way delays, any other one line of round trips per
-/// host. Numbers are milliseconds, or microseconds if the median round trip is above 10,000. A missing delay (−1, or 0
-/// between two hosts) is that of the other direction or else the median. If there are more hosts than peers, the seed
-/// selects them.
+/// Measured delays between peers.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     peers: usize,
@@ -135,7 +97,6 @@ pub struct Table {
     round_trips: Vec<f64>,
 }
 
-/// An error in a file, and its line.
 #[derive(Debug)]
 struct Fault {
     line: usize,
@@ -148,9 +109,6 @@ fn fault<T>(line: usize, what: impl Into<String>) -> Result<T, Fault> {
 
 impl Table {
     /// Reads a file for at least `peers` peers.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is malformed or has too few hosts.
     pub fn read(file: &Path, peers: usize) -> Result<Self, MatrixError> {
         let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
         let table = Self::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
@@ -184,7 +142,6 @@ impl Table {
         Ok(table)
     }
 
-    /// Parses one line of round trips per host.
     fn square<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let (mut hosts, mut rows, mut last) = (0, 0, 0);
         let mut round_trips = Vec::new();
@@ -215,7 +172,6 @@ impl Table {
         Ok(Self { hosts, round_trips })
     }
 
-    /// Parses p2psim's `E2EGraph`: one line per pair.
     fn topology<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let passed_over = |row| matches!(first_word(row), "node" | "failure_model" | "noise" | "loss_rate");
         let mut lines = lines.filter(|(_, row)| !passed_over(row));
@@ -249,7 +205,7 @@ impl Table {
     fn delays(&self, hosts: &[usize]) -> Arc<[Span]> {
         let mut measured: Vec<f64> = self.round_trips.iter().copied().filter(|&x| x != GAP).collect();
         let middle = measured.len() / 2;
-        // A table of one host has no round trips, and needs none.
+        // A table of one host has no round trips.
         let median = if measured.is_empty() { GAP } else { *measured.select_nth_unstable_by(middle, f64::total_cmp).1 };
         let half_unit = if median > MICROSECONDS_ABOVE { 0.5e-6 } else { 0.5e-3 };
         let round_trip = |a: usize, b: usize| {
@@ -303,7 +259,6 @@ mod tests {
         Table::read(file(text).path(), peers).map(|table| table.draw(peers, seed))
     }
 
-    /// Returns every delay in microseconds, row by row.
     fn micros(matrix: &Matrix) -> Vec<u64> {
         matrix.delays.iter().map(|delay| delay.as_nanos() / 1000).collect()
     }

@@ -35,7 +35,6 @@ impl Numbers {
         assert!(before.is_none(), "two watchers count {name:?}");
     }
 
-    /// Merges the numbers of another trial.
     pub(crate) fn add(&mut self, other: Self) {
         for (name, more) in other.0 {
             let sum = match (self.0.get(name), more) {
@@ -48,7 +47,6 @@ impl Numbers {
         }
     }
 
-    /// Ends the merge of this many trials.
     pub(crate) fn end(&mut self, trials: u32) {
         for number in self.0.values_mut() {
             if let Number::Mean(sum) = number {
@@ -57,7 +55,7 @@ impl Numbers {
         }
     }
 
-    /// Returns a count by its name; 0 if this kind of run does not have it.
+    /// Returns a count; 0 if this kind of run does not have it.
     pub fn count(&self, name: &str) -> u64 {
         match self.0.get(name) {
             Some(Number::Sum(count) | Number::Most(count)) => *count,
@@ -65,7 +63,7 @@ impl Numbers {
         }
     }
 
-    /// Returns a number of any kind by its name; `None` if this kind of run does not have it.
+    /// Returns a number of any kind; `None` if this kind of run does not have it.
     pub fn get(&self, name: &str) -> Option<f64> {
         Some(match *self.0.get(name)? {
             Number::Sum(count) | Number::Most(count) => count as f64,
@@ -73,7 +71,6 @@ impl Numbers {
         })
     }
 
-    /// Returns all names, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }

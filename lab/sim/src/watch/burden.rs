@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Counts the messages that the busiest peer receives in a run, and records the time of the last grant: the measures of
+/// Counts the messages that the busiest peer receives, and records the time of the last grant: the measures of
 /// throughput.
 #[derive(Debug, Default)]
 pub struct Burden {

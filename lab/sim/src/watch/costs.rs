@@ -16,10 +16,8 @@ pub struct Costs {
     clients: Vec<Cost>,
 }
 
-/// The messages from and to one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// All messages.
     pub messages: u64,
     /// The YIELDs among them.
     pub yields: u64,
@@ -34,14 +32,12 @@ impl Cost {
         f64::from(replicas) * (4.0 + 2.0 * (self.place.max(1) as f64).ln().ceil())
     }
 
-    /// Returns the ratio of its messages to that bound.
     pub fn of_bound(&self, replicas: u32) -> f64 {
         self.messages as f64 / self.bound(replicas)
     }
 }
 
 impl Costs {
-    /// Creates the watcher for peers of kind `A`, of which this many are replicas.
     pub fn of<A: Actor>(replicas: u32) -> Self {
         let yields = A::KINDS.iter().position(|kind| *kind == "yield");
         Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }

@@ -13,8 +13,7 @@ pub struct Exclusion {
     resources: Vec<Inside>,
     counts: bool,
     sees_instants: bool,
-    /// The last client that released at the moment of its entry: its peer, resource and time. A message of its peer
-    /// makes the release known.
+    /// The last client that released at the moment of its entry: its peer, resource and time.
     leaver: Option<(PeerId, usize, Time)>,
 }
 
@@ -45,8 +44,7 @@ impl Passed {
 }
 
 impl Exclusion {
-    /// Creates the watcher for this many resources with `slots` slots each. `counts` counts violations and lets the run
-    /// continue, for settings in which they are expected.
+    /// `counts` counts violations and lets the run continue, for settings in which they are expected.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         Self {
             slots: slots as usize,
@@ -57,10 +55,10 @@ impl Exclusion {
         }
     }
 
-    /// Counts a client that releases at the moment of its entry as a holder until another peer can know of the release:
-    /// until the first message that its peer sends from then on arrives. An earlier grant is a violation, since the
+    /// Counts a client that releases at the moment of its entry as a holder until the first message that its peer sends
+    /// from then on arrives: until another peer can know of the release. An earlier grant is a violation, since the
     /// same run would have two holders with a longer hold time. Not for clients that know the end of their grant: such
-    /// an end may have passed before the entry, and needs no message.
+    /// an end needs no message.
     pub fn seeing_instants(mut self) -> Self {
         self.sees_instants = true;
         self
@@ -171,7 +169,7 @@ mod tests {
         assert!(is_refused(meet(None, 2, 0)), "no message, at the same moment");
         assert_eq!(meet(None, 2, 1), Ok(()), "no message arrives: the lease may have expired");
     }
-    /// With several slots, another client may enter at the very moment in which an earlier holder releases.
+    /// Another client may enter at the very moment in which an earlier holder releases.
     #[test]
     fn who_leaves_when_another_comes_has_not_left_at_once() {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();

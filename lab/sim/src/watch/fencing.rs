@@ -21,8 +21,7 @@ struct Given {
 }
 
 impl Fencing {
-    /// Creates the watcher for this many resources with `slots` slots each. `counts` counts numbers that do not
-    /// increase and lets the run continue.
+    /// `counts` counts numbers that do not increase and lets the run continue.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         let given = Given { all: vec![Vec::new(); slots as usize], back: 0 };
         Self { resources: vec![given; resources], counts }

@@ -21,7 +21,6 @@ const NUMBERS: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Found>,
-    /// The resources with clients in [`Found::fresh`].
     fresh: BTreeSet<usize>,
     /// The last applied index of each host's voter: what it knows changes only with it.
     applied: BTreeMap<PeerId, u64>,
@@ -39,7 +38,6 @@ struct Found {
     detached: BTreeSet<u64>,
     /// The last fencing number of each slot; with evictions, of each generation.
     last: BTreeMap<(u64, u32), u64>,
-    /// All fencing numbers.
     given: BTreeSet<u64>,
     /// The holders and their fencing numbers.
     inside: Vec<(Client, u64)>,
@@ -49,7 +47,6 @@ struct Found {
 }
 
 impl Found {
-    /// Records a state that a voter has applied.
     fn learn(&mut self, state: &State, by_force: bool) {
         let Some(resource) = state.resources().get(&self.name) else { return };
         if by_force {
@@ -70,7 +67,6 @@ impl Found {
         }
     }
 
-    /// Checks the fencing number of a grant.
     fn number(&mut self, client: &Client, grant: Grant, by_force: bool) -> Result<(), Broken> {
         let Grant { slot, fencing } = grant;
         let apart = if by_force { fencing / NUMBERS } else { 0 };
@@ -106,7 +102,7 @@ impl Found {
 }
 
 impl Generations {
-    /// Creates the watcher for this many resources. `by_force` says whether evictions occur.
+    /// `by_force` says whether evictions occur.
     pub fn new(resources: usize, by_force: bool) -> Self {
         let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("a name is a valid label");
         let found = |name| Found {
@@ -125,8 +121,7 @@ impl Generations {
 }
 
 impl Watch<Whole> for Generations {
-    /// Reads what each voter has applied, whichever is first. Only then are the limits for the grants of the same step
-    /// known.
+    /// Reads what each voter has applied. Only then are the limits for the grants of the same step known.
     fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
         if let Some(registry) = actor.registry()
             && self.applied.insert(peer, registry.applied()) != Some(registry.applied())

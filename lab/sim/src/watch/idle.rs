@@ -18,7 +18,6 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Creates the watcher for a resource with `slots` slots.
     pub fn new(slots: u32) -> Self {
         Self { slots: slots.into(), inside: 0, waiting: 0, since: Time::ZERO, lost: 0 }
     }

@@ -1,6 +1,3 @@
-//! Tracks the memory of logical replicas. A replica is at the owner of its key, and a new owner starts with empty
-//! state.
-
 use peerlock_overlay::KeyRange;
 use peerlock_protocols::Replicas;
 use peerlock_types::{Key, PeerId, Span, Time};
@@ -21,8 +18,8 @@ struct Place {
 
 /// Counts, for each resource, how many of its replicas lost their memory within one lease.
 ///
-/// A replica loses it when its owner fails, is reset, or is replaced by another owner. While two peers consider
-/// themselves owners, it has two memories, and counts as losing it all the time.
+/// A replica is at the owner of its key. It loses its memory when its owner fails, is reset, or is replaced by another
+/// owner. While two peers consider themselves owners, it has two memories, and counts as losing it all the time.
 #[derive(Debug)]
 pub struct Memory {
     places: Vec<Place>,
@@ -35,7 +32,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates the watcher for settled peers, which own these keys: each key has one owner.
+    /// For settled peers, which own these keys: each key has one owner.
     pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, ranges: Vec<Option<KeyRange>>, lease: Span) -> Self {
         let (mut places, mut resets) = (Vec::new(), Vec::new());
         for (resource, replicas) in resources.enumerate() {
@@ -46,7 +43,6 @@ impl Memory {
         Self { places, resets, ranges, forgotten: 0, undelivered: 0 }
     }
 
-    /// Records the keys that a peer owns now.
     fn owns(&mut self, now: Time, peer: PeerId, range: Option<KeyRange>) {
         if self.ranges.len() <= peer.index() {
             self.ranges.resize(peer.index() + 1, None);
@@ -128,7 +124,6 @@ mod tests {
         Time::ZERO + Span::from_secs(second)
     }
 
-    /// Returns the range of just this key.
     fn only(key: Key) -> Option<KeyRange> {
         Some(KeyRange { after: Key::new(key.get() - 1), last: key })
     }

@@ -4,12 +4,11 @@ use super::{Broken, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
-/// Counts the sent messages of each type, in the order of [`Actor::KINDS`].
+/// Counts the sent messages of each type.
 #[derive(Debug)]
 pub struct Messages(Vec<u64>);
 
 impl Messages {
-    /// Creates the watcher for peers of kind `A`.
     pub fn of<A: Actor>() -> Self {
         Self(vec![0; A::KINDS.len()])
     }

@@ -6,9 +6,8 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Counts order inversions: clients that entered while an earlier request was waiting.
-///
-/// Not a rule, since no protocol without a global clock can know the order of requests.
+/// Counts order inversions: clients that entered while an earlier request was waiting. Not a rule, since no protocol
+/// without a global clock can know the order of requests.
 #[derive(Debug, Default)]
 pub struct Order {
     inversions: u64,

@@ -12,7 +12,7 @@ use crate::report::Sheet;
 ///
 /// Two message times is the time for a request to reach the queue, and for an update to reach the peer that has the
 /// token, which cannot know of the request before. With one slot any pass is a violation. With several, a waiter is
-/// bound to some holders, and is passed if another one releases first. That is counted, and a violation only above the
+/// bound to some holders, and is passed if another one releases first: a violation only above the
 /// [bound](Self::at_most) of the protocol.
 #[derive(Debug)]
 pub struct Passing {
@@ -21,14 +21,13 @@ pub struct Passing {
     passed: u64,
     /// The allowed number of passes of each waiter.
     bound: Option<u64>,
-    /// Earlier requests do not count.
     from: Time,
     /// The number of passes of each waiter.
     passes: BTreeMap<Ticket, u64>,
 }
 
 impl Passing {
-    /// Creates the watcher for messages that take at most this long. Without a bound nothing is counted.
+    /// For messages that take at most this long. Without a bound nothing is counted.
     pub fn new(longest: Option<Span>) -> Self {
         let slack = longest.map(|longest| longest * 2);
         Self { slack, passed: 0, bound: None, from: Time::ZERO, passes: BTreeMap::new() }
@@ -40,7 +39,6 @@ impl Passing {
         Self { bound, ..self }
     }
 
-    /// Counts only requests made after [`Mark::Quiet`].
     pub fn from_quiet(self) -> Self {
         Self { from: Time::END, ..self }
     }

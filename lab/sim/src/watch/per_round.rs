@@ -15,7 +15,7 @@ use crate::report::Sheet;
 pub struct PerRound {
     rounds: Vec<Round>,
     is_over: bool,
-    /// Protocol messages by type: each hop of a routed message, and each direct message.
+    /// By type: each hop of a routed message, and each direct message.
     messages: Vec<u64>,
     /// The hops among them.
     hops: u64,
@@ -30,7 +30,6 @@ pub struct PerRound {
 }
 
 impl PerRound {
-    /// Creates the watcher for peers of kind `A`.
     pub fn of<A: Actor>() -> Self {
         Self {
             rounds: Vec::new(),
@@ -129,16 +128,12 @@ impl<A: Routing> Watch<A> for PerRound {
     }
 }
 
-/// The counts of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Requests.
     pub asked: u64,
     /// Requests skipped because another client of the peer held the resource or waited for it.
     pub skipped: u64,
-    /// Grants.
     pub grants: u64,
-    /// Sent protocol messages.
     pub messages: u64,
 }
 
@@ -179,13 +174,12 @@ impl Received {
         self.peers.values().sum()
     }
 
-    /// Returns the mean; `None` of nothing.
     pub fn mean(&self) -> Option<f64> {
         let all: u64 = self.counts().map(|(messages, peers)| u64::from(messages) * peers).sum();
         (self.total() > 0).then(|| all as f64 / self.total() as f64)
     }
 
-    /// Returns the fewest messages that at least `percent` of 100 do not exceed (nearest rank); `None` of nothing.
+    /// Returns the fewest messages that at least `percent` of 100 do not exceed (nearest rank).
     pub fn quantile(&self, percent: u64) -> Option<u32> {
         let rank = (self.total() * percent).div_ceil(100).max(1);
         let mut below = 0;

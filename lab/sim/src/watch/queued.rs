@@ -6,11 +6,8 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
 /// Checks the order of requests after [`Mark::Quiet`]: a client enters after all that requested the resource clearly
-/// earlier. With several slots, it enters only after those that also requested after the mark. An earlier one may be
-/// bound to the holder of a long grant alone: later ones pass it, up to the bound of [`Passing`], before it is bound to
-/// another holder.
-///
-/// [`Passing`]: super::Passing
+/// earlier. With several slots, it enters only after those that also requested after the mark: earlier ones may be
+/// passed, up to the bound of [`Passing`](super::Passing).
 #[derive(Debug)]
 pub struct Queued {
     from: Time,
@@ -19,8 +16,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Creates the watcher. A request reaches the coordinator in less than `clearly`, and there are at most this many
-    /// slots.
+    /// A request reaches the coordinator in less than `clearly`.
     pub fn new(clearly: Span, slots: u32) -> Self {
         Self { from: Time::END, clearly, slots }
     }

@@ -16,7 +16,6 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Creates the watcher for one resource with this many slots.
     pub fn new(slots: u32) -> Self {
         Self { slots: slots as usize, inside: 0, struck: None, took: None }
     }

@@ -15,19 +15,16 @@ pub struct Resets {
 }
 
 impl Resets {
-    /// Creates the watcher for votes with this lease.
     pub fn within(lease: Span) -> Self {
         Self { lease, recent: VecDeque::new(), most: 0 }
     }
 
-    /// Records that replica number `replica` was reset.
     pub(crate) fn note(&mut self, now: Time, replica: u64) {
         self.recent.retain(|&(at, other)| now.since(at) <= self.lease && other != replica);
         self.recent.push_back((now, replica));
         self.most = self.most.max(u32::try_from(self.recent.len()).unwrap_or(u32::MAX));
     }
 
-    /// Returns the most replicas that were reset within one lease.
     pub fn most(&self) -> u32 {
         self.most
     }

@@ -22,12 +22,11 @@ struct Still {
 }
 
 impl Standstill {
-    /// Creates the watcher for this many resources with `slots` slots each.
     pub fn new(resources: usize, slots: u32) -> Self {
         Self { slots: slots as usize, resources: vec![Still::default(); resources], longest: Span::ZERO }
     }
 
-    /// Applies a change of a resource; `is_entry` ends the standstill.
+    /// `is_entry` ends the standstill.
     fn change(&mut self, now: Time, resource: usize, change: impl FnOnce(&mut Still), is_entry: bool) {
         let still = &mut self.resources[resource];
         change(still);

@@ -1,5 +1,4 @@
-//! Rules on all peers and messages together. All three update a count with each step, so that no step inspects every
-//! peer.
+//! Rules on all peers and messages together. Each updates a count with each step, so that no step inspects every peer.
 
 use std::hash::Hash;
 
@@ -10,21 +9,19 @@ use super::{Broken, Watch};
 use crate::actor::Bare;
 use crate::ledger::Ledger;
 
-/// All three rules; or none, in a run with lost or duplicated messages or crashes: there tokens may be lost without a
-/// defect of the protocol.
+/// `None` in a run with lost or duplicated messages or crashes: there tokens may be lost without a defect of the
+/// protocol.
 #[derive(Debug)]
 pub struct Structure(Option<Whole>);
 
 impl Structure {
-    /// Creates the rules for these peers, before the first event. Protocols without tokens, coordinator and trees have
-    /// none.
+    /// Protocols without tokens, coordinator and trees have no rules.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
         let (counted, trees) = (Counted::of(peers), Tree::of(peers));
         let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
         Self(has_any.then_some(Whole { counted, trees }))
     }
 
-    /// Makes no checks.
     pub fn none() -> Self {
         Self(None)
     }
@@ -73,7 +70,6 @@ struct Whole {
     trees: Vec<Tree>,
 }
 
-/// The counted properties of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Has {
     tokens: usize,
@@ -90,7 +86,7 @@ impl Has {
 /// Checks for exactly k tokens, held or under way, and exactly one coordinator, at a peer or under way.
 #[derive(Debug)]
 struct Counted {
-    /// The number of tokens; `None` for protocols without tokens.
+    /// `None` for protocols without tokens.
     expected: Option<usize>,
     peers: Vec<Has>,
     tokens: usize,
@@ -157,12 +153,11 @@ const FOLLOWED: usize = 128;
 #[derive(Debug)]
 struct Tree {
     parents: Vec<Option<PeerId>>,
-    /// The number of moves since the last check of the whole tree.
+    /// Since the last check of the whole tree.
     moved: usize,
 }
 
 impl Tree {
-    /// Creates all trees of these peers, before the first event.
     fn of<P: Observe>(peers: &[P]) -> Vec<Self> {
         let trees = peers.first().map_or(0, P::trees);
         let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();

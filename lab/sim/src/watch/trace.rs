@@ -16,12 +16,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates a trace of the last `most` events.
     pub fn of_last(most: usize) -> Self {
         Self { lines: VecDeque::with_capacity(most), most }
     }
 
-    /// Returns the events, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }

@@ -11,8 +11,8 @@ use crate::report::Sheet;
 /// Collects waiting times, in the whole run and in its steady state.
 ///
 /// The steady state omits each peer's first entries, while the queue builds up, and everything after the first peer's
-/// last entry, while it drains. Messages belong to no single entry: they count from the time at which the peers have
-/// had their first entries on average.
+/// last entry, while it drains. Messages count from the time at which the peers have had their first entries on
+/// average.
 #[derive(Debug)]
 pub struct Waits {
     warm_up: u32,
@@ -32,15 +32,13 @@ pub struct Waits {
 /// Messages and entries in steady state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// The number of grants.
     pub entries: u64,
-    /// The number of protocol messages, without maintenance of connections or the overlay.
+    /// Protocol messages, without maintenance of connections or the overlay.
     pub messages: u64,
 }
 
 impl Waits {
-    /// Creates the watcher for `peers` peers, all but the first `servers` of which have `entries` grants each. The
-    /// first `warm_up` of these are not in the steady state.
+    /// The first `servers` peers never request. The first `warm_up` entries of each peer are not in the steady state.
     pub fn new(peers: usize, servers: usize, entries: u32, warm_up: u32) -> Self {
         Self {
             warm_up,

@@ -8,7 +8,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Measures an open run: waits, entries and messages within a window of time.
+/// Measures an open run: waits, entries and messages from a moment to the end of the run.
 #[derive(Debug)]
 pub struct Window {
     from: Time,
@@ -18,7 +18,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Creates a window from this moment to the end of the run.
     pub fn from(from: Time) -> Self {
         Self { from, inside: Vec::new(), before: Vec::new(), flow: Flow::default() }
     }

@@ -13,13 +13,11 @@ use crate::world::World;
 pub struct Closed {
     /// The mean time between a release and the next request: 1/λ.
     pub think: Span,
-    /// The hold time.
     pub hold: Hold,
     /// The number of grants of each peer.
     pub entries: u32,
 }
 
-/// A running [`Closed`] workload, for one resource.
 #[derive(Debug)]
 pub struct ClosedLoop {
     workload: Closed,
@@ -40,8 +38,7 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// Creates the workload for all peers of a world but the first `servers`. If it `is_lenient`, clients may be
-    /// refused.
+    /// `servers` is the number of peers, from the first on, that never request.
     pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
         // In floating-point seconds: nanoseconds would overflow with hold times of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
@@ -56,14 +53,13 @@ impl ClosedLoop {
         self
     }
 
-    /// Makes refused clients request again until they have had all their grants. The run is given up after `patience`
-    /// without a grant; the remaining requests then count as unserved.
+    /// Makes refused clients request again. The run is given up after `patience` without a grant; the remaining
+    /// requests then count as unserved.
     pub fn insisting(mut self, patience: Span) -> Self {
         (self.insists, self.patience) = (true, patience);
         self
     }
 
-    /// Starts a peer's process.
     fn begin<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
         let commands = A::begin(peer, world.disk(peer));
         commands.into_iter().try_for_each(|command| world.command(peer, command))

@@ -4,26 +4,20 @@ use std::str::FromStr;
 use peerlock_types::{Rng, Span, SpanError};
 use thiserror::Error;
 
-/// The distribution of hold times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hold {
-    /// Constant.
     Constant(Span),
-    /// Exponential, with this mean.
+    /// With this mean.
     Exponential(Span),
     /// Short, or long with probability `long_share`.
     TwoPoint {
-        /// The short hold time.
         short: Span,
-        /// The long hold time.
         long: Span,
-        /// The share of long hold times, from 0 to 1.
         long_share: f64,
     },
 }
 
 impl Hold {
-    /// Draws a hold time.
     pub fn sample(&self, rng: &mut Rng) -> Span {
         match *self {
             Self::Constant(span) => span,
@@ -56,7 +50,6 @@ impl Hold {
     }
 }
 
-/// The form that is parsed, without the share of long ones.
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,24 +60,19 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Why a hold time cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HoldError {
-    /// A duration is malformed.
     #[error(transparent)]
     Span(#[from] SpanError),
-    /// The form is unknown.
     #[error("{0:?} is not a hold time: write 10s, exp:10s or two-point:1s/100s")]
     Form(String),
-    /// The hold time is zero.
     #[error("the hold time {0:?} is zero: a client must hold for some time")]
     Zero(String),
-    /// The short one is not shorter than the long one.
     #[error("the hold time {0:?} must have a short time and then a longer one, such as two-point:1s/100s")]
     Order(String),
 }
 
-/// `10s`, `exp:10s` or `two-point:1s/100s`.
+/// Parses `10s`, `exp:10s` or `two-point:1s/100s`.
 impl FromStr for Hold {
     type Err = HoldError;
 

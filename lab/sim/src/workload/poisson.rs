@@ -15,7 +15,7 @@ use crate::world::World;
 pub struct Poisson {
     /// The mean time between two clients: 1/λ.
     pub gap: Span,
-    /// The hold time; `None`: clients release at once.
+    /// `None`: clients release at once.
     pub hold: Option<Hold>,
     /// The time before the measured window.
     pub settle: Span,
@@ -37,7 +37,6 @@ pub struct OpenWorkload {
 }
 
 impl OpenWorkload {
-    /// Creates the workload. Clients answer messages for `linger` after they are done.
     pub fn new(workload: Poisson, linger: Span, seed: u64) -> Self {
         Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0), stays: None }
     }

@@ -8,10 +8,10 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
-/// The probability that a held resource is released in a round: "with a 50% probability" (§VI).
+/// "With a 50% probability" (§VI).
 const RELEASE: f64 = 0.5;
 
-/// The time after which a newcomer tries to join again through another peer. Our choice.
+/// Our choice.
 const JOIN_AGAIN: Span = Span::from_secs(10);
 
 /// The number of attempts to find a peer that may fail. If nearly all peers have waiting clients there may be none.
@@ -20,13 +20,12 @@ const LOOK_FOR_VICTIM: u32 = 100;
 /// How requests per round are counted: the paper can be read both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// This many in the whole system, at random peers.
+    /// At random peers of the whole system.
     Whole,
-    /// This many at each peer, so that the load grows with the system.
+    /// At each peer, so that the load grows with the system.
     PerPeer,
 }
 
-/// The running workload of [`Rounds`].
 #[derive(Debug)]
 pub struct InRounds<'r> {
     plan: &'r Rounds,
@@ -45,7 +44,6 @@ pub struct InRounds<'r> {
     churn: Rng,
 }
 
-/// The workload's state of a peer.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// Its index in `joined`.
@@ -54,7 +52,6 @@ struct Place {
     wants: Vec<usize>,
 }
 
-/// The events of this workload.
 #[derive(Clone, Copy, Debug)]
 pub enum ToCome {
     /// A round begins, or the last one ends.
@@ -65,14 +62,12 @@ pub enum ToCome {
     AskFirst(usize),
     /// A random peer without clients crashes for good.
     Fail,
-    /// A new peer joins the overlay.
     Come,
     /// A newcomer that is not in the overlay retries.
     JoinAgain(PeerId),
 }
 
 impl<'r> InRounds<'r> {
-    /// Creates the workload of `plan`.
     pub fn new(plan: &'r Rounds, seed: u64) -> Self {
         Self {
             plan,
@@ -95,7 +90,6 @@ impl<'r> InRounds<'r> {
         &mut self.peers[peer.index()]
     }
 
-    /// Records that a peer has entered or left the overlay.
     fn set_joined(&mut self, peer: PeerId, is_joined: bool) {
         let (last, place) = (self.joined.len(), self.peer(peer));
         match (place.joined, is_joined) {
@@ -115,7 +109,6 @@ impl<'r> InRounds<'r> {
     }
 }
 
-/// Draws one of the peers.
 fn any(peers: &[PeerId], rng: &mut Rng) -> Option<PeerId> {
     (!peers.is_empty()).then(|| peers[rng.below(peers.len() as u64) as usize])
 }
@@ -221,7 +214,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
     }
 
-    /// All other peers are in the overlay. Restarted peers serve as replicas only, and make no requests.
+    /// All other peers are in the overlay. Restarted peers serve as replicas only.
     fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
         world.load.drains = true;
         for peer in (0..world.residents() as u64).map(PeerId::new) {

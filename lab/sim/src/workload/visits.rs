@@ -19,7 +19,6 @@ use crate::world::World;
 /// client requests each resource at all peers, or at some of many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
-    /// The number of resources.
     pub resources: usize,
     /// The mean time between two clients, in the whole cluster; exponential.
     pub gap: Span,
@@ -43,24 +42,23 @@ pub struct Visits {
     pub forces: Option<Span>,
     /// The mean time between two changes of the voters, by hosts or to the registry's own choice.
     pub voter_changes: Option<Span>,
-    /// Whether such a change chooses three or five hosts: one of them may be lost for good just as it becomes a voter,
-    /// and a smaller set could not lose it.
+    /// Whether such a change chooses three or five hosts: a smaller set could not lose a host that becomes a voter just
+    /// then.
     pub careful: bool,
     /// The number of waiting clients at which arrivals pause, so that all can be served in time.
     pub most_waiting: usize,
-    /// The number of hosts with last clients, spread over all of them; all if there are no more.
+    /// The number of hosts with last clients, spread over all of them.
     pub last_hosts: u64,
-    /// Whether two hosts, neither of which leads the registry, are disconnected for good at the end. All clients must
-    /// still be served.
+    /// Whether two hosts, neither of which leads the registry, are disconnected for good at the end.
     pub rift: bool,
 }
 
 /// The time from the end to the last clients: all earlier sessions and leases have expired, and every peer has another
 /// session.
 const SETTLE: Span = Span::from_secs(15);
-/// The time between two last clients, so that the order of their requests is certain.
+/// Between two last clients, so that the order of their requests is certain.
 const APART: Span = Span::from_millis(1200);
-/// Their hold time: longer than that, so that a queue forms.
+/// The hold time of last clients: longer than `APART`, so that a queue forms.
 const STAY: Span = Span::from_millis(1500);
 /// The time after the last clients within which all must be served.
 const PATIENCE: Span = Span::from_secs(60);
@@ -71,7 +69,6 @@ const COMES: Span = Span::from_secs(2);
 /// The longest downtime of a host that was shut down.
 const OFF: Span = Span::from_secs(3);
 
-/// A running [`Visits`] workload.
 #[derive(Debug)]
 pub struct InVisits {
     visits: Visits,
@@ -98,7 +95,6 @@ pub struct InVisits {
 enum Phase {
     Rough,
     Settling,
-    /// The last clients request.
     Last,
 }
 
@@ -119,14 +115,12 @@ struct Counts {
     rifts: u64,
 }
 
-/// The events of this workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// This host starts for the first time.
     Start(PeerId),
     /// A client requests a resource at some host.
     Visit,
-    /// An administrative action.
     AdminAction(AdminAction),
     /// Two hosts are disconnected for good.
     Rift,
@@ -139,7 +133,6 @@ pub enum Event {
 }
 
 impl InVisits {
-    /// Creates the workload.
     pub fn new(visits: Visits, seed: u64) -> Self {
         let (rng, removals) = (Rng::stream(seed, 0), Rng::stream(seed, 95));
         let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -163,7 +156,6 @@ impl InVisits {
 
 type On<'a, W> = World<'a, Whole, InVisits, W>;
 
-/// Starts a process, which connects to the hosts it was given and those in its directory.
 fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
     let is_patient = world.load.phase > Phase::Rough;
     let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
@@ -175,7 +167,7 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
 }
 
 /// Returns the voters and learners, if all their files agree, and the voter of this host. A voter that does not know
-/// yet that an old majority is obsolete still needs it, and would be lost with a voter of it.
+/// yet that an old majority is obsolete still needs it.
 fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<VoterId>) {
     let read = |host: PeerId| {
         let file = world.disk(host).registry.as_ref()?;
@@ -220,7 +212,6 @@ fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Disconnects two hosts, neither of which leads the registry.
 fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
     let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::registry).is_some_and(Registry::is_leader);
     let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
@@ -325,7 +316,7 @@ impl Workload<Whole> for InVisits {
     }
 
     /// A majority of the voters' files must survive. So one is lost at a time, among the current voters and those of a
-    /// pending change, and none while the voters change; nor before a cluster is created, for which all hosts may be
+    /// pending change; none while the voters change, nor before a cluster is created, for which all hosts may be
     /// needed.
     fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
         let (Conf { voters, learners, .. }, own) = voters(world, peer);
@@ -344,7 +335,7 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    /// Most of its remaining holders contact it, at some time; others never do.
+    /// Most of its remaining holders contact it at some time; others never do.
     fn on_restarted<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
         let inside: Vec<Ticket> =
             world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();

@@ -10,17 +10,13 @@ use peerlock_types::{PeerId, Ticket, Time};
 use crate::ledger::Client;
 use crate::watch::Broken;
 
-/// The limit of queued events in runs that terminate. Beyond it messages multiply, as duplicated ones in a routing loop
-/// do.
+/// The limit of queued events. Beyond it messages multiply, as duplicated ones in a routing loop do.
 const MOST_FOR_ALL: usize = 1_000_000;
 const MOST_FOR_EACH: usize = 100;
 
-/// A broken rule, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The simulated time of the violation.
     pub at: Time,
-    /// The broken rule.
     pub what: Broken,
 }
 
@@ -30,23 +26,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Runs `play` and converts a panic of a peer into a broken rule, so that it is reported with its trace.
+/// Converts a panic of a peer into a broken rule, so that it is reported with its trace.
 pub(super) fn caught(play: impl FnOnce() -> Result<(), Broken>) -> Result<(), Broken> {
     catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| Err(in_words(&*panic)))
 }
 
-/// Returns the message of a panic.
 fn in_words(panic: &(dyn Any + Send)) -> Broken {
     let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
     format!("a peer has panicked: {}", what.unwrap_or("no message")).into()
 }
 
-/// Returns the limit of queued events for this many permanent peers.
 pub(super) fn most_queued(residents: usize) -> usize {
     MOST_FOR_ALL + MOST_FOR_EACH * residents
 }
 
-/// Checks that messages do not multiply.
 #[inline]
 pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> {
     if queued <= most {
@@ -55,7 +48,6 @@ pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> 
     Err(format!("{queued} events are queued: messages multiply").into())
 }
 
-/// Checks that the clock has not overflowed.
 #[inline]
 pub(super) fn has_time(now: Time) -> Result<(), Broken> {
     if now < Time::END {

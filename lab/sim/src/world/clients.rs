@@ -11,7 +11,6 @@ use crate::ledger::Client;
 use crate::watch::{Broken, Watch};
 use crate::workload::{Over, Workload};
 
-/// The end of a holder's grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     /// The time at which the holder leaves, unless the grant is extended.
@@ -21,7 +20,6 @@ pub(super) struct End {
 }
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// Grants a slot to a client.
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "grants")?;
         self.inside.push(client);
@@ -58,7 +56,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         L::on_over(self, client, Over::Lost)
     }
 
-    /// Refuses a waiting client.
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "refuses")?;
         self.tally.refused += 1;
@@ -86,14 +83,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-/// Actions of a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// Returns the ticket of the next request.
     pub fn next_ticket(&self) -> Ticket {
         self.ledger.next()
     }
 
-    /// Makes a client of this peer request a resource.
     pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
         if self.hosts.get(peer).is_none() {
             return Ok(());

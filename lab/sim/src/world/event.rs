@@ -1,10 +1,7 @@
-//! The events of a world, and its random faults.
-
 use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
 
-/// An event.
 pub(super) enum Event<A: Actor, E> {
     Arrive {
         from: PeerId,
@@ -59,25 +56,18 @@ pub(super) enum Event<A: Actor, E> {
     Fault(Fault),
 }
 
-/// A random fault.
 pub(super) enum Fault {
     /// A peer crashes for this long.
     Crash(Span),
-    /// A peer crashes for good.
     Death,
     /// A peer crashes for this long and loses its disk.
     DiskLoss(Span),
-    /// All peers crash.
     Outage,
-    /// A disk is slow for this long.
     SlowDisk(Span),
-    /// A disk is full.
     FullDisk,
     /// This share of the peers crashes for good.
     Catastrophe(f64),
-    /// A peer freezes for this long.
     Freeze(Span),
-    /// A partition of this duration begins.
     Partition(Span),
     /// The first fault of each kind is drawn.
     First,

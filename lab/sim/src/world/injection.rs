@@ -1,5 +1,3 @@
-//! Injection of faults into peers: crashes, freezes, partitions, disks.
-
 use peerlock_types::{PeerId, Span, Time};
 
 use super::World;
@@ -79,7 +77,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(())
     }
 
-    /// Schedules the first fault of each enabled kind.
     fn first_faults(&mut self) {
         if let Some((share, after)) = self.injector.catastrophe() {
             self.fault(after, Fault::Catastrophe(share));
@@ -94,7 +91,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.next_full_disk();
     }
 
-    /// Crashes this share of all running peers at once.
     fn crash_many(&mut self, share: f64) -> Result<(), Broken> {
         let mut all: Vec<PeerId> = self.all_there().collect();
         for _ in 0..(share * all.len() as f64).round() as usize {
@@ -112,7 +108,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Some(peer)
     }
 
-    /// Schedules the detection of a fault.
     fn detect(&mut self, event: Event<A, L::Event>) {
         if let Some(after) = self.injector.detection() {
             self.queue.push(self.now + after, event);
@@ -124,7 +119,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
     }
 
-    /// Notifies the peers that a partition still separates. One peer at a time, so that the queue holds only the
+    /// Notifies the peers that a partition still separates, one peer at a time, so that the queue holds only the
     /// notifications of one.
     pub(super) fn report_parted(&mut self, number: u64, from: PeerId) {
         let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
@@ -144,14 +139,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// Crashes a peer and schedules its restart.
     fn go_down(&mut self, peer: PeerId, down: Span) -> Result<(), Broken> {
         self.restart_at(self.now + down, peer);
         self.tally.crashed += 1;
         self.crash(peer)
     }
 
-    /// Crashes a peer whose write has failed.
     pub(super) fn write_fails(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.disks_full += 1;
         let down = self.injector.full_disk_lasts();
@@ -160,7 +153,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     pub(super) fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.get(peer).is_some() {
-            return Ok(()); // It was restarted already.
+            return Ok(());
         }
         self.tally.restarted += 1;
         self.timers.forget(peer);
@@ -242,7 +235,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-/// Actions of a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// Crashes a peer with its clients. Holders with a known end stay until then.
     pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
@@ -278,7 +270,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.watch.on_crash(self.now, peer)
     }
 
-    /// Schedules the restart of a crashed peer.
     pub fn restart_at(&mut self, at: Time, peer: PeerId) {
         self.queue.push(at, Event::Restart(peer));
     }

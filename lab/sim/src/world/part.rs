@@ -11,7 +11,7 @@ use crate::part::{Came, Counted, Outside, Record, RecordOf, Share};
 use crate::watch::{Broken, Mark, Watch};
 use crate::workload::Workload;
 
-/// The first random stream of parts, beyond all streams of a whole world.
+/// Beyond all streams of a whole world.
 const PARTS: u64 = 1000;
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
@@ -78,7 +78,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let (due, mut played) = (self.now, 0);
         while self.queue.first().is_some_and(|at| at <= due) {
             (self.events, played) = (self.events + 1, played + 1);
-            // The simulated delay is over: send the message.
+            // The simulated delay is over.
             if let Some((from, to, message)) = self.queue.take_message() {
                 outside.send(from, to, message);
             } else {
@@ -128,12 +128,10 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(())
     }
 
-    /// Returns the counts of this process, for the joint check.
     pub fn counted(&self) -> Counted {
         Counted { world: self.counts().into_iter().map(|(_, count)| count).collect(), load: self.load.counts() }
     }
 
-    /// Adds the counts of one of the processes.
     pub fn add_counted(&mut self, counted: &Counted) {
         self.counted.iter_mut().zip(&counted.world).for_each(|(sum, count)| *sum += count);
         self.load.add_counts(&counted.load);
@@ -210,7 +208,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// Records that a peer's process was killed with its clients.
     fn judge_kill(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();

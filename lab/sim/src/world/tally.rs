@@ -1,14 +1,9 @@
-//! The world's own counts.
-
 use crate::faults::Mishaps;
 
-/// The number of the world's own counts.
 pub(crate) const COUNTS: usize = 21;
 
-/// The world's own counts, in the order of their names.
 pub(crate) type Counts = [u64; COUNTS];
 
-/// Counts of events of clients and peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub asked: u64,
@@ -31,7 +26,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns all counts by name, including message faults.
     pub fn counts(&self, mishaps: Mishaps) -> [(&'static str, u64); COUNTS] {
         [
             ("asked", self.asked),

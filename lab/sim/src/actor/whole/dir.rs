@@ -1,45 +1,34 @@
 //! The data directory of a simulated host, on a disk with realistic effects of power failures.
 //!
-//! `crates/registry/tests/sim` has its own disk for one file, which also flips bits. It cannot use this one: `sim`
-//! links the registry crate.
+//! `crates/registry/tests/sim` has its own disk and cannot use this one: `sim` links the registry crate.
 
 use peerlock_node::{ClusterId, JournalEntry, Predecessor, Write as RegisterWrite};
 use peerlock_types::{Rng, Span, Time};
 
-/// The files of a host.
 #[derive(Clone, Debug, Default)]
 pub struct Dir {
-    /// The cluster of the host.
     pub cluster: Option<ClusterId>,
-    /// The addresses of its members.
     pub members: Vec<String>,
-    /// The registry file of its voter.
     pub registry: Option<Vec<u8>>,
     /// An earlier directory of this host was lost.
     pub was_lost: bool,
-    /// The number of boots of the machine.
     pub boots: u64,
-    /// The takeover state for the next process, in the machine's memory.
+    /// In the machine's memory.
     pub predecessor: Option<Predecessor>,
 }
 
-/// A change of the directory.
 #[derive(Clone, Debug)]
 pub enum Write {
-    /// The host belongs to this cluster.
     Cluster(ClusterId),
-    /// The members' addresses.
     Members(Vec<String>),
-    /// A change of the registry file, with the node's number for it.
+    /// With the node's number for it.
     Registry(u64, RegisterWrite),
-    /// A journal entry for the next process of this machine.
     Journal(JournalEntry),
 }
 
 const SECTOR: usize = 512;
 
 impl Dir {
-    /// Completes a write.
     pub fn write(&mut self, write: Write) {
         match write {
             Write::Cluster(cluster) => self.cluster = Some(cluster),
@@ -55,12 +44,11 @@ impl Dir {
         }
     }
 
-    /// Returns the identity of this boot.
     pub fn boot(&self) -> String {
         self.boots.to_string()
     }
 
-    /// Reboots the machine. Its clock restarts, so recorded ends become meaningless: long past or far in the future.
+    /// The machine's clock restarts, so recorded ends become meaningless: long past or far in the future.
     pub fn reboot(&mut self) {
         self.boots += 1;
         for record in self.predecessor.iter_mut().flat_map(|predecessor| &mut predecessor.grants) {
@@ -101,8 +89,7 @@ impl Dir {
 mod tests {
     use super::*;
 
-    /// Counts the outcomes of a thousand crashes during an append of 1,000 bytes to 300: nothing, all, a prefix, a
-    /// hole.
+    /// Counts the outcomes of crashes during an append of 1,000 bytes to 300.
     #[test]
     fn torn_write_leaves_nothing_all_prefix_or_hole() {
         let rng = &mut Rng::new(1);

@@ -1,5 +1,3 @@
-//! Administrative actions during faults.
-
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 use super::{Event, OFF, On, Visits};
@@ -7,22 +5,18 @@ use crate::actor::Whole;
 use crate::actor::whole::Command;
 use crate::watch::{Broken, Watch};
 
-/// An administrative action.
 #[derive(Clone, Copy, Debug)]
 pub enum AdminAction {
-    /// A host is shut down.
+    /// Shutdown of a host.
     Stop,
-    /// A host is evicted from a resource.
+    /// Eviction of a host from a resource.
     Force,
-    /// The voters are changed.
     Voters,
-    /// A resource is resized.
     Resize,
-    /// A resource is deleted, if it is not in use.
+    /// Deletion of a resource.
     Remove,
 }
 
-/// Returns the mean interval of this action, if it is enabled.
 fn every(visits: Visits, what: AdminAction) -> Option<Span> {
     match what {
         AdminAction::Stop => visits.stops,
@@ -33,18 +27,15 @@ fn every(visits: Visits, what: AdminAction) -> Option<Span> {
     }
 }
 
-/// Returns the random stream of this action.
 fn chance<'a, W: Watch<Whole>>(world: &'a mut On<'_, W>, what: AdminAction) -> &'a mut Rng {
     if matches!(what, AdminAction::Remove) { &mut world.load.removals } else { &mut world.load.rng }
 }
 
-/// Schedules the first action of each kind.
 pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
     let all = [AdminAction::Stop, AdminAction::Force, AdminAction::Voters, AdminAction::Resize, AdminAction::Remove];
     all.into_iter().for_each(|what| next(world, what));
 }
 
-/// Schedules the next action of this kind, while faults continue.
 fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
     let Visits { begin, end, .. } = world.load.visits;
     let Some(every) = every(world.load.visits, what) else { return };
