@@ -1,8 +1,7 @@
-//! The protocols by name, and [`Setting`]: everything that one simulated run depends on.
+//! Protocols by name, and [`Setting`]: everything that a simulated run depends on.
 //!
-//! The flags of `peerlock-lab simulate` and the tables of experiment files are both [`Flags`]: the same names, defaults
-//! and checks. [`Setting::try_from`] creates a setting from them, [`Setting::command`] is the inverse, and
-//! [`Setting::run`] carries out the run. Apart from the product's peer, only this crate names concrete protocols.
+//! Command lines and experiment files are both [`Flags`]. [`Setting::try_from`] fills in the defaults and checks them,
+//! [`Setting::command`] is the inverse, and [`Setting::run`] runs the simulation.
 //!
 //! ```
 //! use peerlock_catalogue::{Flags, Setting};

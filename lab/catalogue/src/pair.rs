@@ -5,7 +5,7 @@ use peerlock_sim::{Cut, Spells};
 use peerlock_types::Span;
 use thiserror::Error;
 
-/// Two values written with a slash between them: `60s/5s`, `0.01/2s`.
+/// Two values separated by a slash: `60s/5s`, `0.01/2s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair<A, B>(pub A, pub B);
 
@@ -17,7 +17,7 @@ pub struct Partition(pub Cut, pub Pair<Span, Span>);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PairError {
     /// The text is not two values.
-    #[error("{0:?} is not two values with a slash between them")]
+    #[error("{0:?} is not two values separated by a slash")]
     NotTwo(String),
     /// One of the values cannot be parsed.
     #[error("in {0:?}, {1}")]
@@ -31,10 +31,10 @@ impl<A: FromStr<Err: fmt::Display>, B: FromStr<Err: fmt::Display>> FromStr for P
     type Err = PairError;
 
     fn from_str(text: &str) -> Result<Self, PairError> {
-        let (one, other) = text.split_once('/').ok_or_else(|| PairError::NotTwo(text.into()))?;
-        let wrong = |reason: String| PairError::Part(text.into(), reason);
-        let one = one.parse().map_err(|error: A::Err| wrong(error.to_string()))?;
-        Ok(Self(one, other.parse().map_err(|error: B::Err| wrong(error.to_string()))?))
+        let (first, second) = text.split_once('/').ok_or_else(|| PairError::NotTwo(text.into()))?;
+        let invalid = |reason: String| PairError::Part(text.into(), reason);
+        let first = first.parse().map_err(|error: A::Err| invalid(error.to_string()))?;
+        Ok(Self(first, second.parse().map_err(|error: B::Err| invalid(error.to_string()))?))
     }
 }
 
@@ -95,13 +95,13 @@ mod tests {
         }
         assert_eq!("60s/10s".parse::<Partition>(), "whole:60s/10s".parse());
         assert_eq!("0.25/200ms".parse::<Pair<f64, Span>>().unwrap().to_string(), "0.25/200ms");
-        for (text, sentence) in [
-            ("60s", "\"60s\" is not two values with a slash between them"),
+        for (text, message) in [
+            ("60s", "\"60s\" is not two values separated by a slash"),
             ("half:1s/1s", "unknown partition \"half\": use whole, one-way, partial or pairs"),
             ("60/5", "in \"60/5\", \"60\" is not a duration: write numbers with units"),
         ] {
-            let said = text.parse::<Partition>().unwrap_err().to_string();
-            assert!(said.starts_with(sentence), "{text}: {said}");
+            let error = text.parse::<Partition>().unwrap_err().to_string();
+            assert!(error.starts_with(message), "{text}: {error}");
         }
         assert!("1s/1s".parse::<Pair<f64, Span>>().is_err());
     }

@@ -1,5 +1,3 @@
-//! The names of all protocols.
-
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,31 +10,30 @@ use peerlock_console::near;
 /// A protocol that can be simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// The algorithm of the Fair-K paper.
+    /// Fair-K.
     #[default]
     FairK,
-    /// Our variant of it, with one queue for all slots.
+    /// Fair-K with late binding: one queue for all slots.
     FairKLate,
-    /// The baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees: `bv95`, or `bv95-plain` without caching of
-    /// requests, each also with `-last-held` or `-round-robin` for the choice of the tree.
+    /// The k trees of Bulgannawar and Vaidya, the Fair-K paper's baseline.
     Bv95(bv95::Config),
-    /// One queue with global knowledge. A bound, not a protocol.
+    /// One queue with global knowledge: a bound, not a protocol.
     Ideal,
-    /// Votes of replicas that queue requests and may forget.
+    /// Sigma: votes of replicas that queue requests.
     Sigma,
-    /// Sigma as printed, except that a retry is not queued a second time. Otherwise abandoned requests would block it.
+    /// Sigma as printed, except that a retry is queued once. Otherwise abandoned requests would block it.
     SigmaOnce,
-    /// The client that gets the votes acquires; losers give up. MinIO's dsync is this strawman in production.
+    /// Votes without a queue; losers give up. MinIO's dsync does this.
     Strawman,
-    /// The strawman with retries after a random time.
+    /// The strawman with random retries.
     StrawmanRetry,
-    /// Replicas elect a coordinator, and clients pass the token on.
+    /// Replicas elect a coordinator, and clients pass on the token.
     Coordinator,
-    /// Hops that know the owner stop requests. The owner keeps the queue, and the token moves from owner to owner.
+    /// E2E: hops that know the owner stop requests.
     E2e,
-    /// Hops stop and store requests that follow earlier ones.
+    /// Non-E2E: hops queue requests.
     NonE2e,
-    /// The product's protocol: whole peers, with sessions and tokens in the custody of a registry.
+    /// The product's protocol, in whole peers.
     Custody,
 }
 
@@ -45,20 +42,20 @@ pub enum Protocol {
 pub enum Form {
     /// As the paper prints it.
     Printed,
-    /// With the defects that we found fixed.
+    /// With the defects that we found, fixed.
     Repaired,
 }
 
 /// The environment of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
-    /// A fixed number of peers, each of which knows all others and requests for itself.
+    /// A fixed number of peers that know each other.
     Peers,
-    /// Replicas that every client knows, and clients.
+    /// Clients and replicas that all clients know.
     Replicas,
-    /// Peers that find the replicas by their keys.
+    /// Peers that locate replicas by key.
     Overlay,
-    /// Whole peers, with links, sessions, disks and a registry.
+    /// Whole peers with links, sessions, disks and a registry.
     Nodes,
 }
 
@@ -84,7 +81,7 @@ impl Protocol {
         ("custody", Self::Custody),
     ];
 
-    /// Returns the environments in which it runs; the first is the default.
+    /// Returns its environments; the first is the default.
     pub fn among(self) -> &'static [Among] {
         match self {
             Self::FairK | Self::FairKLate | Self::Bv95(_) | Self::Ideal => &[Among::Peers],
@@ -95,26 +92,26 @@ impl Protocol {
         }
     }
 
-    /// Returns the help text of `--protocol`: all protocols by environment.
+    /// Returns the help of `--protocol`: all protocols by environment.
     pub(crate) fn help() -> String {
-        let group = |(among, peer): (Among, &str)| {
-            let there = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
+        let group = |(among, heading): (Among, &str)| {
+            let members = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
             let name = |(name, protocol): &(&str, Self)| match protocol.among()[0] == among {
                 true => name.to_string(),
-                false => format!("{name} (there with --overlay)"),
+                false => format!("{name} (with --overlay)"),
             };
-            format!("{}: {}", peer, there.map(name).collect::<Vec<_>>().join(", "))
+            format!("{heading}: {}", members.map(name).collect::<Vec<_>>().join(", "))
         };
         let groups = [
-            (Among::Peers, "among a fixed number of peers"),
-            (Among::Replicas, "for clients that ask replicas, in an open workload or with --peers in a closed loop"),
-            (Among::Overlay, "for peers on an overlay"),
-            (Among::Nodes, "whole peers as this program runs them"),
+            (Among::Peers, "among peers"),
+            (Among::Replicas, "with replicas (open workload, or closed loop with --peers)"),
+            (Among::Overlay, "on an overlay"),
+            (Among::Nodes, "whole peers"),
         ];
-        format!("Which protocol, {} [default: {}]", groups.map(group).join("; "), Self::default())
+        format!("Protocol, {} [default: {}]", groups.map(group).join("; "), Self::default())
     }
 
-    /// Returns whether its printed form can run there beside the repaired one.
+    /// Returns whether it has both forms in this environment.
     pub(crate) fn has_forms(self, among: Among) -> bool {
         match self {
             Self::FairK | Self::Coordinator | Self::E2e | Self::NonE2e => true,
@@ -136,14 +133,14 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The protocol is unknown.
+/// A name that no protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown protocol {name:?}: {}", meant(.name))]
+#[error("unknown protocol {name:?}: {}", suggestion(.name))]
 pub struct UnknownProtocol {
     name: String,
 }
 
-fn meant(name: &str) -> String {
+fn suggestion(name: &str) -> String {
     let names = Protocol::ALL.iter().map(|(name, _)| *name);
     match near(name, names.clone())[..] {
         [one] => format!("did you mean {one}?"),
@@ -163,9 +160,9 @@ impl FromStr for Protocol {
 /// The reaction to the loss of a state with all its backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// None: the state stays lost.
+    /// None.
     Never,
-    /// All peers report their state and start again.
+    /// All peers report their state and restart.
     Broadcast,
 }
 
@@ -190,13 +187,13 @@ mod tests {
         for (name, protocol) in Protocol::ALL {
             assert_eq!(words.iter().filter(|word| *word == name).count(), protocol.among().len(), "{name}: {help}");
         }
-        assert!(help.contains("; for peers on an overlay: sigma (there with --overlay), coordinator"), "{help}");
+        assert!(help.contains("; on an overlay: sigma (with --overlay), coordinator"), "{help}");
         assert!(help.ends_with("custody [default: fair-k]"), "{help}");
     }
 
     #[test]
     fn unknown_protocol_error_suggests_names() {
-        for (name, sentence) in [
+        for (name, message) in [
             ("fairk", "unknown protocol \"fairk\": did you mean fair-k?"),
             ("sigma-onec", "unknown protocol \"sigma-onec\": did you mean sigma-once?"),
             ("fair-k-lat", "unknown protocol \"fair-k-lat\": did you mean fair-k-late?"),
@@ -204,7 +201,7 @@ mod tests {
             ("", "unknown protocol \"\": use fair-k, "),
         ] {
             let error = name.parse::<Protocol>().unwrap_err().to_string();
-            assert!(error.starts_with(sentence), "{name}: {error}");
+            assert!(error.starts_with(message), "{name}: {error}");
         }
         let all = "paxos".parse::<Protocol>().unwrap_err().to_string();
         assert!(all.ends_with("strawman, strawman-retry, coordinator, e2e, non-e2e, custody"), "{all}");

@@ -1,4 +1,4 @@
-//! Everything that one run depends on. All checks are here.
+//! A complete, checked description of a run.
 
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::{Among, Flags, Form, Pair, Partition, Protocol, Recovery};
 
-/// The detection time of peers with backups: two round trips in the Fair-K paper's LAN.
+/// The detection time with backups: two round trips in the Fair-K paper's LAN.
 const DETECTION: Span = Span::from_secs(5);
 
 /// The session length of custody: the product's default.
@@ -18,17 +18,17 @@ const SESSION: Span = Span::from_secs(15);
 /// The lease of votes: the Sigma paper's upper bound of a hold.
 const LEASE: Span = Span::from_secs(10);
 
-/// The limit of peers, slots or resources: our choice, so that a typing error does not use all memory.
+/// The limit of peers, slots or resources, so that a typing error does not use all memory.
 const MOST: u32 = 10_000_000;
 
 /// The highest rate: one per nanosecond.
 const FASTEST: f64 = 1e9;
 
-/// A complete description of one run. Its serialized form is [`Flags`] with nothing left out.
+/// A complete description of a run. Serialized as [`Flags`] with all values present.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
 pub struct Setting {
-    /// The simulated protocol.
+    /// The protocol.
     pub protocol: Protocol,
     /// Its form; repaired if there is only one.
     pub form: Form,
@@ -42,7 +42,7 @@ pub struct Setting {
     pub faults: Faults,
     /// Whether violations are counted instead of stopping the run.
     pub count_violations: bool,
-    /// The number of trials, each with its own random numbers; 10 by default.
+    /// The number of trials, each with its own random numbers.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -53,23 +53,22 @@ pub struct Setting {
 pub enum Load {
     /// A fixed number of peers in a closed loop.
     Closed(Closed),
-    /// Clients arrive at random, and each requests once from the replicas.
+    /// Clients arrive at random, and each requests once.
     Open(Open),
     /// Peers on an overlay that request many resources, in rounds.
     Rounds(Rounds),
 }
 
-/// A closed loop: every peer thinks, requests, waits, holds, releases, and thinks again (Fair-K paper, §4).
+/// A closed loop: every peer thinks, requests, waits, holds and releases (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
     /// The number of requesting peers.
     pub peers: u32,
     /// The capacity; 1 where replicas vote.
     pub slots: u32,
-    /// The voters, for protocols with replicas, in addition to the peers. For custody some of the peers vote, and the
-    /// lease is the session length.
+    /// The voters, in addition to the peers. For custody some of the peers vote, and the lease is the session length.
     pub voters: Option<Voters>,
-    /// The copies of peers' states, if any; for protocols without replicas.
+    /// The copies of peers' states, if any.
     pub backups: Option<Backups>,
     /// The hold time.
     pub hold: Hold,
@@ -77,14 +76,14 @@ pub struct Closed {
     pub think_rate: f64,
     /// Acquisitions of each peer.
     pub entries: u32,
-    /// The first acquisitions of each peer, which the steady state excludes.
+    /// The first acquisitions of each peer, which the steady state omits.
     pub warm_up: u32,
 }
 
 /// Copies of each peer's state on the following peers (Fair-K paper, §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backups {
-    /// p: the number of copies in addition to the original.
+    /// p: the number of copies, without the original.
     pub copies: u32,
     /// The reaction to the loss of all copies.
     pub recovery: Recovery,
@@ -121,15 +120,15 @@ pub struct Rounds {
     pub overlay: OverlayKind,
     /// The number of peers at the start.
     pub peers: u32,
-    /// The number of resources, each with its own replicas; 65 by default.
+    /// The number of resources, each with its own replicas.
     pub resources: u32,
     /// The voters of each resource.
     pub voters: Voters,
-    /// The time before the first round in which every resource is requested once; zero for none.
+    /// The time before the first round, in which every resource is requested once; zero for none.
     pub settle: Span,
-    /// The counted rounds; 20 by default.
+    /// The number of rounds.
     pub rounds: u32,
-    /// The length of a round; 10 s by default.
+    /// The length of a round.
     pub round: Span,
     /// The number of requests in a round …
     pub requests: u32,
@@ -137,11 +136,11 @@ pub struct Rounds {
     pub load: sim::Load,
     /// The number of peers that fail or join in each round.
     pub churn: u32,
-    /// The shortest time between retries of a Sigma client; `None` for other protocols.
+    /// The shortest time between retries of a client of Sigma; `None` for other protocols.
     pub retry: Option<Span>,
 }
 
-/// Why flags are not a valid setting, with a remedy.
+/// Why flags are not a valid setting, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Refused(String);
@@ -196,26 +195,28 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
         Some(overlay) => {
             let routed = Protocol::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&Among::Overlay));
             let routed: Vec<&str> = routed.map(|(name, _)| *name).collect();
-            refuse(format!("{protocol} knows no overlay: leave overlay {overlay} out, or use {}", routed.join(", ")))
+            refuse(format!(
+                "{protocol} does not run on an overlay: leave overlay {overlay} out, or use {}",
+                routed.join(", ")
+            ))
         }
     }
 }
 
 /// Returns whether clients of replicas run in a closed loop.
 fn is_loop(flags: &Flags) -> bool {
-    let is_said = [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some);
-    is_said || flags.think_rate.is_some()
+    [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some) || flags.think_rate.is_some()
 }
 
 fn backups(flags: &Flags, protocol: Protocol) -> Result<Option<Backups>, Refused> {
     if flags.recovery.is_some() && flags.backups.is_none() {
-        return refuse("recovery is of backups: say backups, too".into());
+        return refuse("recovery needs backups: set backups as well".into());
     }
     if let Some(copies) = flags.backups.filter(|copies| *copies > 64) {
         return refuse(format!("backups {copies} must be from 0 to 64"));
     }
     if protocol == Protocol::Ideal && flags.backups.is_some() {
-        return refuse("ideal has no state that could be kept: leave backups out".into());
+        return refuse("ideal has no state to copy: leave backups out".into());
     }
     let recovery = flags.recovery.unwrap_or(Recovery::Broadcast);
     Ok(flags.backups.map(|copies| Backups { copies, recovery }))
@@ -238,20 +239,20 @@ fn closed(flags: &Flags, voters: Option<Voters>, backups: Option<Backups>) -> Re
 fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     let quorum = match flags.replicas.unwrap_or(3) {
         voters @ (1 | 3 | 5) => Quorum::new(voters, voters / 2 + 1),
-        voters => return refuse(format!("{voters} replicas: of custody one, three or five peers vote")),
+        voters => return refuse(format!("replicas {voters}: custody has 1, 3 or 5 voters")),
     };
     let peers = flags.peers.unwrap_or(20);
-    let keepers = sim::Custody::keepers(quorum.replicas());
-    if (peers as usize) < keepers {
-        return refuse(format!("peers {peers}: there are {} voters among {keepers} peers or more", quorum.replicas()));
+    let least = sim::Custody::keepers(quorum.replicas());
+    if (peers as usize) < least {
+        return refuse(format!("peers {peers} are too few: {} voters need at least {least} peers", quorum.replicas()));
     }
     let lease = flags.lease.unwrap_or(SESSION);
-    session(lease).map_err(|why| Refused(format!("lease {lease:#} is no time for a session: {why}")))?;
+    session(lease).map_err(|why| Refused(format!("lease {lease:#} is not a valid session length: {why}")))?;
     if flags.links == Some(Links::Unordered) {
-        return refuse("the links of custody are connections, which keep the order: leave links unordered out".into());
+        return refuse("custody runs on ordered connections: leave links unordered out".into());
     }
     if flags.detection.is_some() {
-        return refuse("custody is told by nobody who is gone: leave detection out".into());
+        return refuse("custody detects failures itself: leave detection out".into());
     }
     Ok(Closed {
         peers,
@@ -283,7 +284,7 @@ fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
 
 /// The defaults are those of the E2E paper, Table 1.
 fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
-    // Our choice: half of it is about ten round trips through the overlay.
+    // Our choice: half of it is about ten overlay round trips.
     let round = flags.round.unwrap_or(Span::from_secs(10));
     Rounds {
         overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
@@ -296,20 +297,19 @@ fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
         requests: flags.requests.unwrap_or(20),
         load: flags.load.unwrap_or(sim::Load::Whole),
         churn: flags.churn.unwrap_or(0),
-        // On an overlay holders stay for a round or two, and clients cannot estimate the wait: retries every half
-        // second would be most of the counted messages.
+        // Holds last a round or two: retries every half second would be most of the counted messages.
         retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or((round / 2).max(Span::from_nanos(1)))),
     }
 }
 
 fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     if flags.replica_life.is_some() && [Among::Peers, Among::Nodes].contains(&protocol.among()[0]) {
-        return refuse(format!("{protocol} has no replicas that could forget: leave replica-life out, or try crash"));
+        return refuse(format!("{protocol} has no replicas to reset: leave replica-life out, or use crash"));
     }
-    let of_resets =
+    let needing_resets =
         [("resets-at-most", flags.resets_at_most.is_some()), ("down-after-reset", flags.down_after_reset.is_some())];
-    if let Some((name, _)) = of_resets.iter().find(|(_, is_said)| *is_said && flags.replica_life.is_none()) {
-        return refuse(format!("{name} needs replicas that forget: say replica-life, too"));
+    if let Some((name, _)) = needing_resets.iter().find(|(_, is_given)| *is_given && flags.replica_life.is_none()) {
+        return refuse(format!("{name} needs replica-life: set it as well"));
     }
     let faults = Faults {
         loss: flags.loss.unwrap_or(0.0),
@@ -331,16 +331,14 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         ..Faults::default() // The other faults are used only by tests and whole nodes.
     };
     if protocol == Protocol::Ideal && faults != Faults::default() {
-        return refuse(
-            "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol".into(),
-        );
+        return refuse("ideal is a bound without faults: leave faults out, or use another protocol".into());
     }
     let is_notified = flags.backups.is_some() && faults != Faults::default();
     Ok(Faults { detection: faults.detection.or(is_notified.then_some(DETECTION)), ..faults })
 }
 
-/// The default number of replicas and of votes; with another number of replicas the same share, or the smallest
-/// majority.
+/// Returns the voters, given the default numbers of replicas and votes. With another number of replicas, the default is
+/// the same share of votes, or the smallest majority.
 fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
@@ -349,7 +347,7 @@ fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     let least = n / 2 + 1;
     let m = flags.votes.unwrap_or(if votes > replicas / 2 + 1 { (n * votes).div_ceil(replicas) } else { least });
     if !(least..=n).contains(&m) {
-        return refuse(format!("{m} votes of {n} replicas are no quorum: it takes from {least} to {n}"));
+        return refuse(format!("{m} votes of {n} replicas are not a quorum: use {least} to {n}"));
     }
     Ok(Voters { quorum: Quorum::new(n, m), lease: flags.lease.unwrap_or(LEASE) })
 }
@@ -364,11 +362,11 @@ fn hold(flags: &Flags) -> Result<Option<Hold>, Refused> {
     }
 }
 
-fn refuse<T>(sentence: String) -> Result<T, Refused> {
-    Err(Refused(sentence))
+fn refuse<T>(why: String) -> Result<T, Refused> {
+    Err(Refused(why))
 }
 
-/// Rejects values that no setting may have.
+/// Rejects values that are invalid in any setting.
 fn check_values(flags: &Flags) -> Result<(), Refused> {
     let counts = [
         ("peers", flags.peers),
@@ -382,11 +380,10 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
         return refuse(format!("{name} must be at least 1"));
     }
-    // Each one uses memory.
-    let places = [("peers", flags.peers), ("slots", flags.slots), ("resources", flags.resources)];
-    for (name, count) in places {
+    let limited = [("peers", flags.peers), ("slots", flags.slots), ("resources", flags.resources)];
+    for (name, count) in limited {
         if let Some(count) = count.filter(|count| *count > MOST) {
-            return refuse(format!("{name} {count} are too many: {MOST} is the most"));
+            return refuse(format!("{name} {count} exceeds the limit of {MOST}"));
         }
     }
     let times = [
@@ -396,9 +393,9 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         ("retry", flags.retry),
         ("replica-life", flags.replica_life),
         ("death", flags.death),
-        ("the time between two of crash", flags.crash.map(|Pair(every, _)| every)),
-        ("the time between two of freeze", flags.freeze.map(|Pair(every, _)| every)),
-        ("the time between two of partition", flags.partition.map(|Partition(_, Pair(every, _))| every)),
+        ("the interval of crash", flags.crash.map(|Pair(every, _)| every)),
+        ("the interval of freeze", flags.freeze.map(|Pair(every, _)| every)),
+        ("the interval of partition", flags.partition.map(|Partition(_, Pair(every, _))| every)),
     ];
     if let Some((name, _)) = times.iter().find(|(_, time)| *time == Some(Span::ZERO)) {
         return refuse(format!("{name} must be more than 0s"));
@@ -408,7 +405,7 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
             return refuse(format!("{name} {rate} must be a number above 0"));
         }
         if let Some(rate) = rate.filter(|rate| *rate > FASTEST) {
-            return refuse(format!("{name} {rate} is more than one in a nanosecond, and time is whole nanoseconds"));
+            return refuse(format!("{name} {rate} exceeds one per nanosecond, the resolution of time"));
         }
     }
     let shares = [
@@ -427,7 +424,7 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         }
     }
     if let Some(Pair(_, ppm)) = flags.clocks.filter(|Pair(_, ppm)| *ppm >= 1_000_000) {
-        return refuse(format!("clocks that are slow by {ppm} parts in a million would stand still or go back"));
+        return refuse(format!("clocks: a drift of {ppm} ppm would stop or reverse a clock; use less than 1000000"));
     }
     Ok(())
 }
@@ -435,48 +432,47 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
 impl Setting {
     /// Rejects flags without effect, unless their value turns something off.
     fn check_use(&self, given: &Flags) -> Result<(), Refused> {
-        let whole = self.pairs();
-        // No backups at all differ from 0 for each peer.
-        let is_nothing = |name: &str, value: &str| value == "0" && name != "backups";
-        let has_effect =
-            |name: &str, value: &str| is_nothing(name, value) || whole.iter().any(|(known, _)| known == name);
+        let used = self.pairs();
+        // A peer with 0 backups runs other code than one without backups.
+        let is_off = |name: &str, value: &str| value == "0" && name != "backups";
+        let has_effect = |name: &str, value: &str| is_off(name, value) || used.iter().any(|(known, _)| known == name);
         match given.pairs().iter().find(|(name, value)| !has_effect(name, value)) {
             None => Ok(()),
             Some((name, _)) => {
-                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.in_words()))
+                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.environment()))
             }
         }
     }
 
-    /// Rejects rounds that exceed the clock, churn that leaves no peer, and joining peers with latencies for a fixed
-    /// number of hosts.
+    /// Rejects rounds that exceed the clock, churn that removes all peers, and additional hosts where the latencies are
+    /// those of a fixed number.
     fn check_hosts(&self) -> Result<(), Refused> {
         let newcomers = match &self.load {
             Load::Closed(_) => false,
             Load::Open(_) => true,
             Load::Rounds(Rounds { peers, churn, .. }) if churn / 2 >= *peers => {
-                return refuse(format!("a churn of {churn} leaves none of {peers} peers"));
+                return refuse(format!("churn {churn} removes all {peers} peers"));
             }
             Load::Rounds(Rounds { rounds, round, .. }) if round.as_nanos().checked_mul((*rounds).into()).is_none() => {
-                return refuse(format!("{rounds} rounds of {round:#} take longer than there is time: 584 years"));
+                return refuse(format!("{rounds} rounds of {round:#} exceed the clock's range of 584 years"));
             }
             Load::Rounds(rounds) => rounds.churn > 0 || self.faults != Faults::default(),
         };
         if newcomers && !self.latency.is_boundless() {
             return refuse(format!(
-                "latency {} has so many hosts and no more, and here others come: use constant, uniform or jitter",
+                "latency {} has a fixed number of hosts, and this workload adds hosts: use constant, uniform or jitter",
                 self.latency
             ));
         }
         Ok(())
     }
 
-    /// Returns every value by name, as typed, in the order of the help; a switch that is on is `true`.
+    /// Returns every value as text, by name, in the order of the help; `true` for a switch.
     pub fn pairs(&self) -> Vec<(String, String)> {
         Flags::from(self).pairs()
     }
 
-    /// Returns the arguments of `peerlock-lab simulate` for the same run.
+    /// Returns the arguments of `peerlock-lab simulate` for this run.
     pub fn arguments(&self) -> Vec<String> {
         let words = |(name, value): (String, String)| match value.as_str() {
             "true" => vec![format!("--{name}")],
@@ -485,7 +481,7 @@ impl Setting {
         self.pairs().into_iter().flat_map(words).collect()
     }
 
-    /// Returns the shell command for the same run.
+    /// Returns the shell command for this run.
     pub fn command(&self) -> String {
         let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
         let quoted = |word: String| match word.chars().all(is_plain) {
@@ -499,10 +495,10 @@ impl Setting {
     /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
-        format!("{}{form}{}", self.protocol, self.in_words())
+        format!("{}{form}{}", self.protocol, self.environment())
     }
 
-    /// Returns its form, if the protocol has several here.
+    /// Returns the form, if the protocol has several in this environment.
     pub fn form_if_any(&self) -> Option<Form> {
         let among = match self.load {
             _ if self.protocol == Protocol::Custody => Among::Nodes,
@@ -512,11 +508,9 @@ impl Setting {
         };
         self.protocol.has_forms(among).then_some(self.form)
     }
-}
 
-impl Setting {
     /// Describes the environment.
-    fn in_words(&self) -> String {
+    fn environment(&self) -> String {
         match &self.load {
             Load::Closed(Closed { peers, voters: Some(voters), .. }) if self.protocol == Protocol::Custody => {
                 format!(" among {peers} peers with {} voters", voters.quorum.replicas())
@@ -534,7 +528,6 @@ impl Setting {
     }
 }
 
-/// Serializes as flags with nothing left out, in the order of the help.
 impl Serialize for Setting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(Flags::from(self).present())
@@ -551,7 +544,7 @@ impl From<&Setting> for Flags {
             count_violations: setting.count_violations,
             trials: Some(setting.trials),
             seed: Some(setting.seed),
-            ..said_of(&setting.faults)
+            ..fault_flags(&setting.faults)
         };
         let long_share = |hold: &Hold| match *hold {
             Hold::TwoPoint { long_share, .. } => Some(long_share),
@@ -562,7 +555,7 @@ impl From<&Setting> for Flags {
             Load::Open(open) => Some(open.voters),
             Load::Rounds(rounds) => Some(rounds.voters),
         };
-        // Whole peers always need a majority.
+        // Custody needs a majority in any case.
         let is_whole = setting.protocol == Protocol::Custody;
         let common = Self {
             replicas: voters.map(|voters| voters.quorum.replicas()),
@@ -608,8 +601,7 @@ impl From<&Setting> for Flags {
     }
 }
 
-/// Returns the flags of the faults.
-fn said_of(faults: &Faults) -> Flags {
+fn fault_flags(faults: &Faults) -> Flags {
     let share = |share: f64| (share > 0.0).then_some(share);
     Flags {
         replica_life: faults.replica_life,

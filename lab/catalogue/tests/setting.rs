@@ -1,4 +1,4 @@
-//! A setting is the same from flags, a table of an experiment file, and JSON.
+//! Settings from flags, experiment files and JSON.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -6,7 +6,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use peerlock_catalogue::{Flags, Form, Pair, Protocol, Setting};
 use peerlock_types::{Rng, Span};
 
-fn from_words(words: &[String]) -> Result<Setting, String> {
+fn parsed(words: &[String]) -> Result<Setting, String> {
     let command = Flags::augment_args(Command::new("simulate")).no_binary_name(true);
     let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
     let flags = Flags::from_arg_matches(&matches).map_err(|error| error.to_string())?;
@@ -14,7 +14,7 @@ fn from_words(words: &[String]) -> Result<Setting, String> {
 }
 
 fn from_line(line: &str) -> Result<Setting, String> {
-    from_words(&line.split_whitespace().map(String::from).collect::<Vec<_>>())
+    parsed(&line.split_whitespace().map(String::from).collect::<Vec<_>>())
 }
 
 fn from_table(text: &str) -> Result<Setting, String> {
@@ -141,7 +141,7 @@ fn setting_round_trips_through_flags_json_and_toml() {
         let flags = random(&mut rng);
         let setting =
             Setting::try_from(flags.clone()).unwrap_or_else(|refused| panic!("{number}: {refused}: {flags:?}"));
-        assert_eq!(from_words(&setting.arguments()).as_ref(), Ok(&setting), "{number}: {}", setting.command());
+        assert_eq!(parsed(&setting.arguments()).as_ref(), Ok(&setting), "{number}: {}", setting.command());
         let json = serde_json::to_string(&setting).unwrap();
         assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), setting, "{number}: {json}");
         let small = Setting { seed: setting.seed >> 1, ..setting }; // TOML's numbers have a sign.
@@ -150,7 +150,6 @@ fn setting_round_trips_through_flags_json_and_toml() {
     }
 }
 
-/// The progress of a run, and a lease, may be practically endless.
 #[test]
 fn largest_numbers_do_not_overflow() {
     let all = "--trials 4294967295 --entries 4294967295";
@@ -166,13 +165,13 @@ fn largest_numbers_do_not_overflow() {
     assert!(from_line(long).unwrap().run(&|_| {}).unwrap().entries > 0);
 }
 
-/// Waiting peers detect a dead owner by pings, which with a lease of 10 s come often enough within the run.
+/// Pings are frequent enough with a lease of 10 s.
 #[test]
 fn short_lease_detects_dead_owner_within_the_run() {
     let line = "--protocol e2e --overlay chord --peers 12 --resources 4 --replicas 5 --rounds 10 --death 60s \
                 --trials 20 --count-violations --seed 1";
     let report = from_line(line).unwrap().run(&|_| {}).unwrap();
-    assert!(report.numbers.count("crashed") > 10, "no peer has died: this tests nothing");
+    assert!(report.numbers.count("crashed") > 10, "no peer has crashed: the test is void");
     assert_eq!(report.harm().stuck, 0);
 }
 
@@ -187,12 +186,11 @@ fn command_is_quoted_for_the_shell() {
          --count-violations --trials 10 --seed 1"
     );
     let words = ["--latency", "matrix:it's here; or not"].map(String::from);
-    let setting = from_words(&words).unwrap();
+    let setting = parsed(&words).unwrap();
     assert!(setting.command().contains(r"--latency 'matrix:it'\''s here; or not' "), "{}", setting.command());
-    assert_eq!(from_words(&setting.arguments()), Ok(setting));
+    assert_eq!(parsed(&setting.arguments()), Ok(setting));
 }
 
-/// Every default that the help names is the actual one.
 #[test]
 fn help_defaults_are_the_actual_defaults() {
     let help = Flags::augment_args(Command::new("simulate"));
@@ -217,10 +215,9 @@ fn documentation_names_every_flag() {
     }
 }
 
-/// All sources report the same error.
 #[test]
 fn invalid_settings_give_the_same_error_everywhere() {
-    for (line, table, sentence) in [
+    for (line, table, message) in [
         ("--peers 0", "peers = 0", "peers must be at least 1"),
         ("--trials 0", "trials = 0", "trials must be at least 1"),
         ("--think-rate 0", "think-rate = 0", "think-rate 0 must be a number above 0"),
@@ -243,7 +240,7 @@ fn invalid_settings_give_the_same_error_everywhere() {
         (
             "--protocol sigma --votes 16",
             "protocol = 'sigma'\nvotes = 16",
-            "16 votes of 32 replicas are no quorum: it takes from 17 to 32",
+            "16 votes of 32 replicas are not a quorum: use 17 to 32",
         ),
         ("--protocol sigma --replicas 65", "protocol = 'sigma'\nreplicas = 65", "replicas 65 must be from 1 to 64"),
         (
@@ -259,44 +256,40 @@ fn invalid_settings_give_the_same_error_everywhere() {
         (
             "--protocol sigma --latency king",
             "protocol = 'sigma'\nlatency = 'king'",
-            "latency king has so many hosts and no more, and here others come: use constant, uniform or jitter",
+            "latency king has a fixed number of hosts, and this workload adds hosts: use constant, uniform or jitter",
         ),
         (
             "--overlay pastry",
             "overlay = 'pastry'",
-            "fair-k knows no overlay: leave overlay pastry out, or use sigma, coordinator, e2e, non-e2e",
+            "fair-k does not run on an overlay: leave overlay pastry out, or use sigma, coordinator, e2e, non-e2e",
         ),
         (
             "--protocol e2e --peers 10 --churn 20",
             "protocol = 'e2e'\npeers = 10\nchurn = 20",
-            "a churn of 20 leaves none of 10 peers",
+            "churn 20 removes all 10 peers",
         ),
-        ("--crash 0s/5s", "crash = '0s/5s'", "the time between two of crash must be more than 0s"),
+        ("--crash 0s/5s", "crash = '0s/5s'", "the interval of crash must be more than 0s"),
         ("--delay 2/5s", "delay = '2/5s'", "delay 2 must be a share from 0 to 1"),
         (
             "--replica-life 30s",
             "replica-life = '30s'",
-            "fair-k has no replicas that could forget: leave replica-life out, or try crash",
+            "fair-k has no replicas to reset: leave replica-life out, or use crash",
         ),
         (
             "--protocol ideal --loss 0.1",
             "protocol = 'ideal'\nloss = 0.1",
-            "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol",
+            "ideal is a bound without faults: leave faults out, or use another protocol",
         ),
-        (
-            "--resets-at-most 2/10s",
-            "resets-at-most = '2/10s'",
-            "resets-at-most needs replicas that forget: say replica-life, too",
-        ),
+        ("--resets-at-most 2/10s", "resets-at-most = '2/10s'", "resets-at-most needs replica-life: set it as well"),
         (
             "--protocol custody --replicas 4",
             "protocol = 'custody'\nreplicas = 4",
-            "4 replicas: of custody one, three or five peers vote",
+            "replicas 4: custody has 1, 3 or 5 voters",
         ),
         (
             "--protocol custody --replicas 5 --peers 6",
             "protocol = 'custody'\nreplicas = 5\npeers = 6",
-            "peers 6: there are 5 voters among 7 peers or more",
+            "peers 6 are too few: 5 voters need at least 7 peers",
         ),
         (
             "--protocol custody --votes 2",
@@ -306,40 +299,40 @@ fn invalid_settings_give_the_same_error_everywhere() {
         (
             "--protocol custody --lease 1ms",
             "protocol = 'custody'\nlease = '1ms'",
-            "lease 1ms is no time for a session: it is not between a tenth of a second and thirty days",
+            "lease 1ms is not a valid session length: it is not between a tenth of a second and thirty days",
         ),
         (
             "--protocol custody --detection 5s",
             "protocol = 'custody'\ndetection = '5s'",
-            "custody is told by nobody who is gone: leave detection out",
+            "custody detects failures itself: leave detection out",
         ),
         (
             "--protocol custody --replica-life 5s",
             "protocol = 'custody'\nreplica-life = '5s'",
-            "custody has no replicas that could forget: leave replica-life out, or try crash",
+            "custody has no replicas to reset: leave replica-life out, or use crash",
         ),
         (
             "--protocol custody --links unordered",
             "protocol = 'custody'\nlinks = 'unordered'",
-            "the links of custody are connections, which keep the order: leave links unordered out",
+            "custody runs on ordered connections: leave links unordered out",
         ),
         ("--protocol sigma --measure 0s", "protocol = 'sigma'\nmeasure = '0s'", "measure must be more than 0s"),
-        ("--slots 4294967295", "slots = 4294967295", "slots 4294967295 are too many: 10000000 is the most"),
-        ("--peers 10000001", "peers = 10000001", "peers 10000001 are too many: 10000000 is the most"),
+        ("--slots 4294967295", "slots = 4294967295", "slots 4294967295 exceeds the limit of 10000000"),
+        ("--peers 10000001", "peers = 10000001", "peers 10000001 exceeds the limit of 10000000"),
         (
             "--protocol sigma --arrival-rate 1e10",
             "protocol = 'sigma'\narrival-rate = 1e10",
-            "arrival-rate 10000000000 is more than one in a nanosecond",
+            "arrival-rate 10000000000 exceeds one per nanosecond",
         ),
         (
             "--clocks 1s/1000000",
             "clocks = '1s/1000000'",
-            "clocks that are slow by 1000000 parts in a million would stand still or go back",
+            "clocks: a drift of 1000000 ppm would stop or reverse a clock",
         ),
         (
             "--protocol e2e --rounds 5 --round 2000000h",
             "protocol = 'e2e'\nrounds = 5\nround = '2000000h'",
-            "5 rounds of 7200000000s take longer than there is time: 584 years",
+            "5 rounds of 7200000000s exceed the clock's range of 584 years",
         ),
         (
             "--protocol sigma --backups 0 --loss 0.1",
@@ -352,10 +345,10 @@ fn invalid_settings_give_the_same_error_everywhere() {
             "backups has no effect on custody among 20 peers with 3 voters: leave it out",
         ),
     ] {
-        for said in [from_line(line), from_table(table)] {
-            let said = said.unwrap_err();
-            assert!(said.starts_with(sentence), "{line}: {said}");
+        for result in [from_line(line), from_table(table)] {
+            let error = result.unwrap_err();
+            assert!(error.starts_with(message), "{line}: {error}");
         }
     }
-    assert!(from_line("--churn 0").is_ok(), "a value that turns something off is valid everywhere");
+    assert!(from_line("--churn 0").is_ok(), "a value that turns something off is always valid");
 }

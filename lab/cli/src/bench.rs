@@ -1,4 +1,4 @@
-//! `peerlock-lab bench`: how fast peers hand over, beside the cost of one message and beside other servers.
+//! `peerlock-lab bench`.
 
 mod page;
 
@@ -15,52 +15,50 @@ use serde::Serialize;
 use crate::{Error, Result};
 use peerlock_console::progress_bar;
 
-/// Measure real peers on loopback: hand-over, fairness, entries per second, memory
+/// Measure hand-over, fairness and memory of real peers on this machine
 #[derive(Args)]
 pub struct Options {
-    /// One short round: whether it works, not how well
+    /// One short round, as a smoke test
     #[arg(long)]
     quick: bool,
-    /// Compare with a server that is installed here; repeatable. It is started for the time of the bench
+    /// Also measure this server, which must be installed and is started by the bench; repeatable
     #[arg(long, value_name = "SERVER")]
     against: Vec<Against>,
-    /// Measure again with messages kept back for this long on their way, between all processes, ours and the servers'
-    /// alike; several with commas, such as 5ms,20ms
+    /// Also measure with this delay of all messages between processes; several with commas: 5ms,20ms
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = delay)]
     delay: Vec<Duration>,
-    /// Measure something else instead: how long it takes until the next one is in when a holder is killed, beside etcd
-    /// and Redis where they are installed
+    /// Measure recovery instead: the time from the kill of a holder to the next grant; also of etcd and Redis if installed
     #[arg(long, conflicts_with_all = ["against", "delay"])]
     recovery: bool,
-    /// How long the session or lease of a holder that is killed stands; several with commas
+    /// Session length or lease of the killed holder; several with commas
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = lease, default_values = ["2s", "15s"])]
     #[arg(requires = "recovery")]
     lease: Vec<Duration>,
-    /// How often a holder is killed, for each lease [default: 20, or once with --quick]
+    /// Number of kills for each lease [default: 20; with --quick 1]
     #[arg(long, value_name = "N", requires = "recovery", value_parser = clap::value_parser!(u16).range(1..))]
     times: Option<u16>,
-    /// Write a page with plots into this folder, bench.html, and the numbers beside it, bench.json
+    /// Write bench.html (plots) and bench.json (data) to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The result as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// etcd has none below, and nobody waits longer for a number.
+/// The lower bound is etcd's.
 const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(120);
 
-/// Below, the relay's own time would be measured; above, some servers take each other for dead.
+/// Shorter delays would measure the relay itself; longer ones exceed the servers' failure timeouts.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(200);
 
 /// A server to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Against {
-    /// Three nodes of etcd, and its lock
+    /// The lock of etcd, three nodes
     Etcd,
-    /// One redis-server, and a token that is passed with BLPOP
+    /// A token passed with BLPOP, one redis-server
     Redis,
-    /// Three nodes of ZooKeeper, and the lock recipe of its documentation
+    /// The lock recipe of ZooKeeper, three nodes
     #[value(name = "zookeeper")]
     ZooKeeper,
 }
@@ -75,20 +73,18 @@ impl From<Against> for peerlock_bench::Against {
     }
 }
 
-/// A process of the bench; for nobody else to call
+/// Internal: bench worker process
 #[derive(Args)]
 pub struct Child {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     part: Vec<String>,
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     options.out.as_deref().map(crate::html::prepare).transpose()?;
     if options.recovery { recover(options) } else { hand_over(options) }
 }
 
-/// How long a death costs.
 fn recover(options: &Options) -> Result<()> {
     let mut leases = options.lease.clone();
     leases.sort_unstable();
@@ -102,7 +98,6 @@ fn recover(options: &Options) -> Result<()> {
     show(options, &report, page::recovery)
 }
 
-/// How fast peers hand over.
 fn hand_over(options: &Options) -> Result<()> {
     let (mut against, mut delays) = (options.against.clone(), options.delay.clone());
     against.sort_unstable();
@@ -110,7 +105,7 @@ fn hand_over(options: &Options) -> Result<()> {
     delays.sort_unstable();
     delays.dedup();
     let wanted = peerlock_bench::Options {
-        // Not the path that we were called by: that may be another program by now.
+        // The path of the command may be another program by now.
         program: "/proc/self/exe".into(),
         quick: options.quick,
         against: against.into_iter().map(Into::into).collect(),
@@ -120,7 +115,7 @@ fn hand_over(options: &Options) -> Result<()> {
     show(options, &report, page::html)
 }
 
-/// Measures, and shows how far that is.
+/// Measures with a progress bar.
 fn with_bar<T>(
     measure: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, peerlock_bench::Error>,
 ) -> Result<T> {
@@ -136,12 +131,11 @@ fn with_bar<T>(
     Ok(measured?)
 }
 
-/// Tells what was measured: as text or JSON, and then as a page in a folder. If that cannot be written, the numbers are
-/// seen nevertheless.
+/// Prints the results, then writes the page, so that the results are shown even if that fails.
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
-    let shown = notify(options, report);
+    let shown = print(options, report);
     let Some(dir) = &options.out else { return shown };
-    // Also if whoever reads the numbers has seen enough of them.
+    // Also if standard output was closed.
     let page = crate::html::write(dir, "bench", &page(report, &crate::html::command()), report)?;
     shown?;
     if !options.json {
@@ -150,7 +144,7 @@ fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R,
     Ok(())
 }
 
-fn notify<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
+fn print<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
@@ -161,14 +155,12 @@ fn notify<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A delay as people write it, within what can be measured.
 fn delay(text: &str) -> std::result::Result<Duration, String> {
     let delay = crate::duration(text).map_err(|error| error.to_string())?;
     let is_sound = DELAYS.contains(&delay);
     is_sound.then_some(delay).ok_or_else(|| format!("a delay is from {:?} to {:?}", DELAYS.start(), DELAYS.end()))
 }
 
-/// A lease as people write it.
 fn lease(text: &str) -> std::result::Result<Duration, String> {
     let lease = crate::duration(text).map_err(|error| error.to_string())?;
     let is_sound = LEASES.contains(&lease) && lease.subsec_nanos() == 0;
@@ -176,7 +168,6 @@ fn lease(text: &str) -> std::result::Result<Duration, String> {
     is_sound.then_some(lease).ok_or_else(bad)
 }
 
-/// Plays its part.
 pub fn child(child: &Child) -> Result<()> {
     peerlock_bench::child::main(&child.part).map_err(|why| Error::Usage(why.to_string()))
 }

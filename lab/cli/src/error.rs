@@ -1,4 +1,4 @@
-//! Errors of the laboratory, and the exit code of each.
+//! Errors and their exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,47 +8,34 @@ use peerlock_sim::Failure;
 use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
 
-/// An error of a command. Nothing has been changed unless it says so.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The options contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// A latency file cannot be used.
     #[error("{0}")]
     Input(#[from] MatrixError),
-    /// A file that was named cannot be used.
-    #[error("cannot use {path}: {source}. Check the file, or name another one")]
+    #[error("cannot use {path}: {source}. Check the file, or choose another one")]
     File {
-        /// The file as it was named.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// A protocol broke a rule.
-    #[error("{failure}\nTo see it again: {again}")]
+    #[error("{failure}\nTo repeat: {again}")]
     Broken {
-        /// The rule that was broken, and the seed.
         failure: Box<Failure>,
-        /// The command that shows it.
+        /// The command that repeats the run.
         again: String,
     },
-    /// The program itself is wrong.
-    #[error("internal error: {0}. Please report this")]
+    #[error("internal error: {0}. Please report this.")]
     Defect(String),
-    /// The figures could not be made.
     #[error("{0}")]
     Figures(#[from] peerlock_figures::Error),
-    /// The report was written, but these published numbers were not reproduced.
+    /// The report was written, but these numbers are outside their ranges.
     #[error("{}", .0.join("\npeerlock-lab: "))]
     Moved(Vec<String>),
-    /// A benchmark failed.
     #[error("{0}")]
     Bench(#[from] peerlock_bench::Error),
-    /// A run of real processes failed.
     #[error("{0}")]
     Live(#[from] peerlock_live::Error),
-    /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
 }
@@ -60,13 +47,13 @@ const UNAVAILABLE: u8 = 69;
 const SOFTWARE: u8 = 70;
 const CANNOT_CREATE: u8 = 73;
 const IO: u8 = 74;
-/// 128 and the number of SIGINT.
+/// 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Prints an error and returns its exit code.
 pub fn exit(error: &Error) -> ExitCode {
     match error {
-        // The reader of a pipe has seen enough; nothing is wrong.
+        // The reader of the pipe has exited.
         Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         _ => peerlock_console::say("peerlock-lab", error),
     }

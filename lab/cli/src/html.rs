@@ -1,8 +1,6 @@
-//! What the pages of `bench` and `live` have in common: no script, nothing from the network; on a telephone, in the
-//! dark and on paper.
+//! Pages of `bench` and `live`: one file without scripts or external resources.
 //!
-//! A plot is a row for each case with its numbers on a log axis. Rows and not `reproduce`'s curves: a case has a name
-//! and no place on an axis of its own, and a few to a thousand messages belong into one picture.
+//! A plot has one row per case, with the case's numbers on a common log axis.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,24 +15,22 @@ use serde::Serialize;
 use crate::Result;
 
 const STYLE: &str = include_str!("html.css");
-/// Why nothing can go wrong when a page is put together.
-pub const INFALLIBLE: &str = "a string takes whatever is written";
-/// More words than this on an axis would meet on a telephone.
+pub const INFALLIBLE: &str = "writing to a string cannot fail";
+/// The most tick labels that fit a narrow screen.
 const MOST_TICKS: usize = 6;
 
 /// A row of a plot.
 pub struct Row {
-    /// What stands before it.
     pub name: String,
-    /// Its class in the style sheet, which has its colour.
+    /// The CSS class, which sets the colour.
     pub class: String,
-    /// Numbers on the axis; the first is the one that counts.
+    /// Numbers on the axis, the main one first.
     pub marks: Vec<f64>,
-    /// What stands behind it.
+    /// The text after the axis.
     pub text: String,
 }
 
-/// Makes sure that pages can be written here, before anything is measured: that takes minutes.
+/// Checks that the directory is writable, before minutes of measurement.
 pub fn prepare(dir: &Path) -> Result<()> {
     let output = |source| Output { path: dir.into(), source };
     fs::create_dir_all(dir).map_err(output)?;
@@ -42,7 +38,7 @@ pub fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a page, `NAME.html`, and its numbers beside it, `NAME.json`. Returns where the page is.
+/// Writes `NAME.html` and `NAME.json`, and returns the path of the page.
 pub fn write(dir: &Path, name: &str, html: &str, numbers: &impl Serialize) -> Result<PathBuf> {
     let page = dir.join(format!("{name}.html"));
     let json = serde_json::to_string_pretty(numbers).map_err(std::io::Error::from)? + "\n";
@@ -52,13 +48,11 @@ pub fn write(dir: &Path, name: &str, html: &str, numbers: &impl Serialize) -> Re
     Ok(page)
 }
 
-/// The command that is running, for the page to name: whatever of it is no text, such as the name of a folder, as well
-/// as it can be shown.
+/// Returns the command line, with replacement characters where it is not UTF-8.
 pub fn command() -> String {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// A page with this body.
 pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
@@ -67,12 +61,12 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A plot of these rows, which stand together under their headings.
+/// Writes a plot of rows, grouped under headings.
 pub fn plot(body: &mut String, title: &str, what: &str, groups: &[(String, Vec<Row>)]) {
     let values = groups.iter().flat_map(|(_, rows)| rows).flat_map(|row| row.marks.iter().copied());
     let axis = Axis::horizontal(title, Scale::Log, &[], values);
     let ticks = axis.ticks();
-    // On a log axis every third is ten times as much.
+    // Every third tick is a power of ten.
     let ticks: Vec<_> = ticks.iter().step_by(if ticks.len() > MOST_TICKS { 3 } else { 1 }).collect();
     put(body, format_args!("<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"plot\">", escape(title), escape(what)));
     for (heading, rows) in groups {
@@ -100,7 +94,7 @@ pub fn plot(body: &mut String, title: &str, what: &str, groups: &[(String, Vec<R
     );
 }
 
-/// The lines of the axis, a bar over all numbers, and a circle for each; the first is drawn last.
+/// Draws the ticks, a bar over the range, and a circle per number, the first on top.
 fn track(axis: &Axis, ticks: &[&(f64, String)], marks: &[f64]) -> String {
     let mut track = String::new();
     for (at, _) in ticks {
@@ -120,19 +114,19 @@ fn track(axis: &Axis, ticks: &[&(f64, String)], marks: &[f64]) -> String {
     track
 }
 
-/// Where the numbers are from.
+/// Writes the provenance.
 pub fn source(body: &mut String, command: &str, numbers: &str) {
     let (commit, command) = (escape(env!("PEERLOCK_COMMIT")), escape(command));
     put(
         body,
         format_args!(
-            "<p class=\"soft\">Commit <code>{commit}</code>, <code>{command}</code>. The numbers: \
+            "<p class=\"soft\">Commit <code>{commit}</code>, <code>{command}</code>. Data: \
              <a href=\"{numbers}\">{numbers}</a>.</p>"
         ),
     );
 }
 
-/// Another line of a page.
+/// Writes a line.
 pub fn put(body: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(body, "{line}").expect(INFALLIBLE);
 }

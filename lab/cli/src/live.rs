@@ -1,4 +1,4 @@
-//! `peerlock-lab live`: a setting of `simulate` by real peers, and the tables of all of them.
+//! `peerlock-lab live`.
 
 mod page;
 
@@ -17,70 +17,69 @@ use crate::simulate::print::{self, Json};
 use crate::{Error, Result};
 use peerlock_console::progress_bar;
 
-/// The same settings as simulate takes, and the same report; where nothing else is said 32 peers, 10 entries each,
-/// once.
+/// Run a protocol in separate processes, over TCP, in real time
+///
+/// Takes the flags of simulate and prints the same report. By default 32 peers acquire 10 times each, in one trial.
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("page").args(["compare", "table"]).multiple(true))]
 pub struct Options {
     #[command(flatten)]
     flags: Flags,
-    /// How many processes the peers live in
+    /// Number of processes that share the peers
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     processes: u16,
-    /// Have other machines take part: the address by which they reach each other, and the command that runs peerlock
-    /// there, such as 10.0.0.7='ssh 10.0.0.7 peerlock'; repeatable. Processes live in these places in turns, and only
-    /// there. What they send each other is not encrypted
+    /// Run processes on this machine, in turn with others given; messages are not encrypted; repeatable
+    ///
+    /// ADDRESS is the address at which the machine is reachable, COMMAND runs peerlock-lab there:
+    /// 10.0.0.7='ssh 10.0.0.7 peerlock-lab'.
     #[arg(long, value_name = "ADDRESS=COMMAND")]
     on: Vec<Place>,
-    /// How much faster than real the setting's time passes: at 100 a second of it takes 10 ms. What the machine itself
-    /// needs for a message weighs as much more
+    /// Time scale: at 100 a second of the setting takes 10 ms, and the overhead of a message counts 100 times as much
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     speed: u32,
-    /// Kill a process with SIGKILL so long after the beginning: that of a peer by its number, or of whoever is the
-    /// holder, the waiter or the busiest by then. With +TIME another takes its place after that, with nothing in
-    /// memory: 3@100s, holder@100s+20s; repeatable. Who may be killed has a process of its own
-    #[arg(long, value_name = "WHO@TIME")]
+    /// Kill a peer's process at this time, and restart it empty after DOWN; repeatable
+    ///
+    /// TARGET is a peer's number, holder, waiter or busiest: 3@100s, holder@100s+20s. Every potential victim has its own
+    /// process.
+    #[arg(long, value_name = "TARGET@TIME[+DOWN]")]
     kill: Vec<Kill>,
-    /// Cut the first half of the processes off from the second, from when to when: 100s/130s
+    /// Partition the processes into two halves from one time to another: 100s/130s
     #[arg(long, value_name = "FROM/TO", value_parser = cut)]
     cut: Option<(Span, Span)>,
-    /// Give the run up when nobody has come inside for this long, by the setting's time
+    /// Abort the run after this time of the setting without an acquisition
     #[arg(long, value_name = "TIME", default_value = "600s")]
     patience: Span,
-    /// Simulate the same as well, and print both side by side
+    /// Also simulate the setting, and print both results
     #[arg(long)]
     compare: bool,
-    /// Every protocol in every form instead, with the simulator beside it; or each with somebody killed
+    /// Run every protocol instead, compared with the simulator, or with kills
     #[arg(long, conflicts_with_all = ["kill", "cut", "compare", "speed"])]
     table: Option<Table>,
-    /// Write a page into this folder, live.html: both worlds side by side, as figures and a table, or what kills did;
-    /// and the numbers beside it, live.json. With --compare or --table
+    /// With --compare or --table: write live.html (plots and tables) and live.json (data) to this directory
     #[arg(long, value_name = "DIR", requires = "page")]
     out: Option<PathBuf>,
-    /// One JSON object on standard output: that of simulate, and what is only here under `live`
+    /// Print the JSON object of simulate, with further results in `live`
     #[arg(long)]
     json: bool,
 }
 
-/// What is done to all protocols.
+/// A table of all protocols.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Table {
-    /// Nothing
+    /// Simulated and real results of each
     Protocols,
-    /// A holder, a waiter and the busiest peer are killed
+    /// The effect of killing a holder, a waiter or the busiest peer
     Kills,
 }
 
-/// Two moments, as people write them.
 fn cut(text: &str) -> std::result::Result<(Span, Span), String> {
     let moments = text.split_once('/').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    moments.filter(|(from, to)| from < to).ok_or_else(|| "use two moments, the earlier first: 100s/130s".into())
+    moments.filter(|(from, to)| from < to).ok_or_else(|| "use two times, the earlier first: 100s/130s".into())
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let wanted = peerlock_live::Options {
-        // Not the path that we were called by: that may be another program by now.
+        // The path of the command may be another program by now.
         program: "/proc/self/exe".into(),
         places: options.on.clone(),
         processes: options.processes.into(),
@@ -108,13 +107,13 @@ pub fn run(options: &Options) -> Result<()> {
         Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
     });
     let compared = compared.transpose()?;
-    // Before the page: if that cannot be written, what was measured is seen nevertheless.
+    // Before the page, so that the results are shown even if that cannot be written.
     let shown = show(options, &setting, &live, compared.as_ref(), took);
     let page = match (&options.out, &compared) {
         (Some(dir), Some(both)) => {
             let row = Row {
                 name: setting.name(),
-                kind: "as asked for",
+                kind: "this setting",
                 command: setting.command(),
                 speed: options.speed,
                 both: both.clone(),
@@ -125,16 +124,16 @@ pub fn run(options: &Options) -> Result<()> {
         }
         _ => None,
     };
-    shown.and_then(|()| notify(options, page))
+    shown.and_then(|()| print_path(options, page))
 }
 
-/// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
+/// Converts an error: violations as in `simulate`, settings that cannot run on sockets to usage errors.
 fn explained(error: peerlock_live::Error, setting: &Setting) -> Error {
     match error {
         peerlock_live::Error::Setting(peerlock_catalogue::Error::Matrix(error)) => error.into(),
         peerlock_live::Error::Setting(peerlock_catalogue::Error::Broken(failure)) => {
             let again = setting.command().replacen("simulate", "live", 1);
-            Error::Broken { failure, again: format!("{again} (another run, since real ones differ)") }
+            Error::Broken { failure, again: format!("{again} (real runs differ)") }
         }
         peerlock_live::Error::Refused(why) => Error::Usage(why),
         error => error.into(),
@@ -168,8 +167,8 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let places = options.on.len().min(processes);
         writeln!(
             out,
-            "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is \
-             nearer together may be judged in the wrong order",
+            "on {places} machines, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; the order of \
+             closer events is uncertain",
             apart * f64::from(speed)
         )?;
     }
@@ -183,7 +182,7 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         )?;
     }
     for kill in &live.spared {
-        writeln!(out, "nobody was killed by {kill}: there was no such peer then, or it was dead already")?;
+        writeln!(out, "no effect of {kill}: there was no such peer, or it was dead already")?;
     }
     if let Some(both) = both {
         write!(out, "\n{both}")?;
@@ -199,19 +198,18 @@ fn as_json(death: &Death) -> serde_json::Value {
     })
 }
 
-/// Where the page is, if there is one, for people.
-fn notify(options: &Options, page: Option<PathBuf>) -> Result<()> {
+/// Prints the path of the page, except in JSON.
+fn print_path(options: &Options, page: Option<PathBuf>) -> Result<()> {
     match page {
         Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),
         _ => Ok(()),
     }
 }
 
-/// A table of all protocols.
 fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Result<()> {
     let seed = options.flags.seed.unwrap_or(1);
     if options.flags != (Flags { seed: options.flags.seed, ..Flags::default() }) {
-        return Err(Error::Usage("a table has settings of its own: leave all but --seed and --processes out".into()));
+        return Err(Error::Usage("a table has its own settings: leave out all flags but --seed and --processes".into()));
     }
     let bar = progress_bar();
     let steps = |name: &str, of: usize| {
@@ -221,7 +219,7 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     };
     let start = Instant::now();
     let command = html::command();
-    let notified = match table {
+    let results = match table {
         Table::Protocols => peerlock_live::protocols(wanted, seed, &steps).map(|table| {
             let html = page::comparison(&table.0, options.processes.into(), &command);
             (serde_json::to_value(&table), table.to_string(), html)
@@ -230,16 +228,15 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
             .map(|table| (serde_json::to_value(&table), table.to_string(), page::kills(&table.0, &command))),
     };
     bar.finish_and_clear();
-    let (json, text, html) = notified?;
+    let (json, text, html) = results?;
     let json = json.map_err(std::io::Error::from)?;
     let text = if options.json { json.to_string() } else { format!("{text}\n{:.0} s", start.elapsed().as_secs_f64()) };
     let shown = writeln!(stdout(), "{text}");
     let page = options.out.as_deref().map(|dir| html::write(dir, "live", &html, &json)).transpose()?;
     shown?;
-    notify(options, page)
+    print_path(options, page)
 }
 
-/// A process of a run; for nobody else to call.
 pub fn child() -> Result<()> {
     peerlock_live::child().map_err(|error| Error::Usage(error.to_string()))
 }

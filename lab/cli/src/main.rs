@@ -1,4 +1,4 @@
-//! `peerlock-lab`: the papers' protocols, simulated, run on sockets, measured and compared.
+//! The program `peerlock-lab`.
 
 use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
@@ -20,10 +20,9 @@ mod simulate;
 
 use error::Error;
 
-/// The version, and the commit that it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PEERLOCK_COMMIT"), ")");
 
-/// The laboratory of peerlock: protocols of mutual exclusion, simulated, run on sockets, measured and compared
+/// The laboratory of peerlock: simulate, run, measure and compare mutual exclusion protocols
 #[derive(Parser)]
 #[command(name = "peerlock-lab", version = VERSION, arg_required_else_help = true)]
 struct Cli {
@@ -33,13 +32,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a protocol in virtual time: waits, fairness, messages
+    /// Simulate a protocol in virtual time: waits, fairness, messages
     Simulate(Box<simulate::Options>),
-    /// Run a protocol in processes of their own, over sockets, in real time
+    /// Run a protocol in separate processes, over TCP, in real time
     Live(Box<live::Options>),
-    /// Reproduce the papers' figures as one page with plots, tables and published numbers
+    /// Reproduce the papers' figures in one report, with the published numbers
     Reproduce(reproduce::Options),
-    /// Measure real peers on loopback: hand-over, fairness, entries per second, memory
+    /// Measure hand-over, fairness and memory of real peers on this machine
     Bench(bench::Options),
     Completions(Completions),
     Man(Man),
@@ -49,17 +48,17 @@ enum Command {
     LiveChild,
 }
 
-/// Print the completion script of a shell
+/// Print a shell completion script
 #[derive(Args)]
 struct Completions {
     /// The shell
     shell: Shell,
 }
 
-/// Write the manual pages, one for each command
+/// Write the manual pages
 #[derive(Args)]
 struct Man {
-    /// The directory to write them to; created if it does not exist
+    /// Output directory; created if missing
     directory: PathBuf,
 }
 
@@ -89,19 +88,19 @@ fn main() -> ExitCode {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Runs `work` on `asked` threads, or one per core.
+/// Runs `work` on this many threads, by default one per core.
 ///
-/// A panic of a peer breaks a rule, which the simulator reports with the run that led there, so its own message is
-/// suppressed. A panic that the simulator does not catch becomes an error with that message.
-fn on_threads<T: Send>(asked: Option<u16>, work: impl FnOnce() -> T + Send) -> Result<T> {
+/// The simulator reports a panic of a peer as a violation, with its run, so the panic's own message is suppressed. A
+/// panic outside a peer is returned as an error.
+fn on_threads<T: Send>(threads: Option<u16>, work: impl FnOnce() -> T + Send) -> Result<T> {
     const TRIAL: &str = "trial";
-    let (loud, last) = (panic::take_hook(), Arc::new(Mutex::new(String::new())));
-    let said = last.clone();
-    panic::set_hook(Box::new(move |info| match said.lock() {
-        Ok(mut said) if thread::current().name() == Some(TRIAL) => *said = info.to_string(),
-        _ => loud(info),
+    let (default_hook, last) = (panic::take_hook(), Arc::new(Mutex::new(String::new())));
+    let message = last.clone();
+    panic::set_hook(Box::new(move |info| match message.lock() {
+        Ok(mut message) if thread::current().name() == Some(TRIAL) => *message = info.to_string(),
+        _ => default_hook(info),
     }));
-    let threads = usize::from(asked.unwrap_or(0)); // 0: rayon counts the cores.
+    let threads = usize::from(threads.unwrap_or(0)); // 0: rayon counts the cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| TRIAL.into()).build();
     let pool = pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))?;
     let done = panic::catch_unwind(AssertUnwindSafe(|| pool.install(work)));
@@ -113,7 +112,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn command_line_is_sound() {
+    fn command_line_is_consistent() {
         super::Cli::command().debug_assert();
     }
 

@@ -1,4 +1,4 @@
-//! `peerlock-lab reproduce`: the papers' figures and ours, as one page with plots, tables and verdicts.
+//! `peerlock-lab reproduce`.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -11,31 +11,29 @@ use peerlock_figures::{Plan, Progress, Store, select};
 use crate::{Error, Result};
 use peerlock_console::progress_bar;
 
-/// Run the experiments of the papers' figures, and of ours, and write a report
+/// Run the experiments of the papers' figures and of our own, and write a report
 #[derive(Args)]
 pub struct Options {
-    /// Which figures: ids such as fair-k/fig3, or how they begin, such as fair-k; or files of your own, such as
-    /// ./mine.toml [default: all that come with the program]
+    /// Figures by ID (fair-k/fig3), group (fair-k) or experiment file (./mine.toml) [default: all built-in figures]
     #[arg(value_name = "FIGURE")]
     figures: Vec<String>,
-    /// Only say which figures there are
+    /// List the figures
     #[arg(long)]
     list: bool,
-    /// Fewer trials and shorter runs, the same shape
+    /// Fewer and shorter trials
     #[arg(long)]
     quick: bool,
-    /// The folder that the report is written to. Points that are there already are not run again
+    /// Output directory; finished points in it are reused
     #[arg(long, default_value = "out", value_name = "DIR")]
     out: PathBuf,
-    /// The seed of all random numbers; the same seed gives the same report
+    /// Seed of all random numbers; the same seed gives the same report
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many threads [default: one per core]
+    /// Number of threads [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let figures = select(&options.figures)?;
     if options.list {
@@ -71,18 +69,14 @@ pub fn run(options: &Options) -> Result<()> {
     let outcome = report::write(&options.out, &plan, &results, &provenance)?;
     let mut out = stdout().lock();
     if results.resumed > 0 {
-        writeln!(out, "resumed: {} of {} points were there", results.resumed, plan.points())?;
+        writeln!(out, "resumed: {} of {} points were already there", results.resumed, plan.points())?;
     }
     let Outcome { page, claimed, moved } = outcome;
     match claimed {
-        0 => writeln!(out, "{}: no number or promise to compare with", page.display())?,
+        0 => writeln!(out, "{}: nothing to compare with", page.display())?,
         _ => {
-            let retained = claimed - moved.len();
-            writeln!(
-                out,
-                "{}: {retained} of {claimed} published numbers and promises are where we say",
-                page.display()
-            )?;
+            let kept = claimed - moved.len();
+            writeln!(out, "{}: {kept} of {claimed} published numbers and promises are as claimed", page.display())?;
         }
     }
     out.flush()?;

@@ -1,4 +1,4 @@
-//! `peerlock-lab simulate`: one setting of one protocol, as a table or as JSON.
+//! `peerlock-lab simulate`.
 
 pub mod print;
 
@@ -15,30 +15,28 @@ use crate::{Error, Result};
 use peerlock_console::progress_bar;
 use print::Json;
 
-/// Peers or clients ask, wait, stay inside and leave
+/// Simulate a protocol in virtual time
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
     flags: Flags,
-    /// How many threads [default: one per core]
+    /// Number of threads [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// One JSON object on standard output, times in seconds; `setting` is all that the run depends on, by the names of
-    /// the flags
+    /// Print one JSON object, times in seconds; its `setting` has the value of every flag
     #[arg(long)]
     json: bool,
-    /// Each trial's numbers, one line for each, into this file as well
+    /// Also write the results of each trial to this file
     #[arg(long, value_name = "FILE")]
     trials_csv: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::try_from(options.flags.clone()).map_err(|refused| Error::Usage(refused.to_string()))?;
     let table = options.trials_csv.as_deref().map(Table::open).transpose()?;
     let (report, took) = timed(options, &setting)?;
     let shown = show(options, &setting, &report, took);
-    // Also if whoever reads the table has seen enough of it.
+    // Also if standard output was closed.
     table.map_or(Ok(()), |table| table.write(&report.trials_csv())).and(shown)
 }
 
@@ -53,8 +51,8 @@ fn show(options: &Options, setting: &Setting, report: &Report, took: Duration) -
     Ok(out.flush()?)
 }
 
-/// A file for each trial's numbers. It is there before the run: who has waited for an hour shall not hear then that it
-/// cannot be written. What it had in it stays until there is something else.
+/// The file of `--trials-csv`. Opened before the run, so that an unwritable path fails at once; its old content stays
+/// until the run has ended.
 struct Table<'a> {
     path: &'a Path,
     _open: File,
@@ -71,7 +69,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Runs all trials on as many threads as wanted, with a bar; and how long that took.
+/// Runs all trials with a progress bar.
 fn timed(options: &Options, setting: &Setting) -> Result<(Report, Duration)> {
     let bar = progress_bar();
     bar.set_length(setting.cost());

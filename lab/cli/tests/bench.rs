@@ -1,5 +1,4 @@
-//! `peerlock-lab bench` as a process: that it comes to its end, says what it should, and leaves nobody behind. How fast
-//! anything is does not matter here.
+//! `peerlock-lab bench`: it ends, prints all results, and leaves no process behind. Speed is not tested.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeMap;
@@ -16,11 +15,11 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One bench, and all processes that it starts: they have this in their environment.
+/// A bench and all its processes, which have the mark in their environment.
 struct Bench {
     mark: String,
     child: Option<Child>,
-    /// Where it has its temporary files.
+    /// Its directory for temporary files.
     dir: tempfile::TempDir,
 }
 
@@ -39,12 +38,12 @@ impl Bench {
         fs::read_dir(self.dir.path()).unwrap().count()
     }
 
-    /// The groups of all its processes, and how many are in each.
+    /// Returns the number of its processes in each process group.
     fn groups(&self) -> BTreeMap<String, usize> {
         let mut groups = BTreeMap::new();
         for id in self.processes() {
             let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-            // Behind the name: state, parent, group.
+            // After the name: state, parent, group.
             if let Some(group) = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(2)) {
                 *groups.entry(group.to_owned()).or_default() += 1;
             }
@@ -52,7 +51,7 @@ impl Bench {
         groups
     }
 
-    /// All processes with the mark, but for those that are dead and not yet buried.
+    /// Returns all processes with the mark; a zombie has none.
     fn processes(&self) -> Vec<u32> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -96,7 +95,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// The servers to compare with that are here.
+/// Returns the installed servers.
 fn servers() -> Vec<&'static str> {
     let has_zookeeper = is_installed("java") && Path::new("/usr/share/java/zookeeper.jar").is_file();
     let mut servers = Vec::new();
@@ -106,7 +105,7 @@ fn servers() -> Vec<&'static str> {
         if is_here {
             servers.push(server);
         } else {
-            eprintln!("{server} is not installed: the comparison with it is not tried");
+            eprintln!("{server} is not installed: skipped");
         }
     }
     servers
@@ -117,16 +116,16 @@ fn words(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
+fn quick_run_has_all_numbers_and_leaves_no_process_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("new/folder");
+    let out = dir.path().join("new/directory");
     let mut arguments = vec!["--quick", "--json", "--delay", "5ms", "--out", out.to_str().unwrap()];
     let servers = servers();
     arguments.extend(servers.iter().flat_map(|server| ["--against", server]));
     let mut bench = Bench::start("quick", &arguments);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
-    bench.wait_for_processes("children that stayed", |count| count == 0);
+    bench.wait_for_processes("children are left", |count| count == 0);
 
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for kind in ["one_core", "one_core_after_rest", "two_cores", "two_cores_after_rest"] {
@@ -138,7 +137,7 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     assert_eq!(alone, ["the library", "an agent's socket"]);
     let cases = report["cases"].as_array().unwrap();
     let names: Vec<String> = cases.iter().map(checked_name).collect();
-    // Where all processes have a core, those that share one are the same case.
+    // With a core for each process, the case in which they share cores is a duplicate.
     let shared = std::thread::available_parallelism().map_or(1, usize::from) < 8;
     let crowded = |peer: &str| {
         let cases = ["32 1 0 0", "8 1 1 0"].map(|case| format!("{peer} {case}"));
@@ -153,15 +152,14 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
         expected.extend(["peerlock"].iter().chain(&servers).map(|peer| format!("{peer} 8 1 {hold} 5")));
     }
     assert_eq!(names, expected);
-    // Clients that stay inside for 10 ms cannot be let in more often than that.
     assert!(cases[semaphore]["held"]["p50_us"].as_f64().unwrap() >= 10_000.0, "{}", cases[semaphore]);
     assert_eq!(report["memory"]["waiting"], 1000);
     assert!(report["targets"].as_array().unwrap().iter().all(|target| target["met"].is_boolean()));
-    held_back(&report);
+    check_delays(&report);
 
     assert_eq!(fs::read(out.join("bench.json")).unwrap(), output.stdout);
     let page = fs::read_to_string(out.join("bench.html")).unwrap();
-    for words in ["<h2>Hand-over over a distance</h2>", "8 clients in 8 processes, 10 ms inside, 5 ms apart", "--quick"]
+    for words in ["<h2>Hand-over with delayed messages</h2>", "8 clients in 8 processes, hold time 10 ms, delay 5 ms", "--quick"]
     {
         assert!(page.contains(words), "{words}: {page}");
     }
@@ -169,7 +167,7 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     assert!(!page.contains("NaN") && !page.contains("inf%"), "{page}");
 }
 
-/// Who, clients, slots, and the times inside and between processes, of a case whose numbers fit together.
+/// Checks the numbers of a case, and returns its system, clients, slots, hold time and delay.
 fn checked_name(case: &Value) -> String {
     let (whole, number) = (|key: &str| case[key].as_u64().unwrap(), |key: &str| case[key].as_f64().unwrap());
     assert!(whole("entries") > 0 && case["gap"]["count"].as_u64().unwrap() <= whole("entries"), "{case}");
@@ -180,27 +178,26 @@ fn checked_name(case: &Value) -> String {
     format!("{peer} {} {} {hold} {delay}", whole("clients"), whole("slots"))
 }
 
-/// With 5 ms between all processes no message is there earlier, and no hand-over without one; through a server it
-/// takes two.
-fn held_back(report: &Value) {
+/// With a delay of 5 ms a message takes at least that, a hand-over takes one message, and through a server two.
+fn check_delays(report: &Value) {
     let message = &report["delayed"][0];
     assert!(message["delay_ms"] == 5.0 && message["times"]["p50_us"].as_f64().unwrap() >= 5_000.0, "{message}");
     for case in report["cases"].as_array().unwrap().iter().filter(|case| case["delay_ms"] == 5.0) {
         let least = if case["system"] == "peerlock" { 5_000.0 } else { 10_000.0 };
         let count = case["gap"]["count"].as_u64().unwrap();
-        assert!(count > 0 || case["hold_ms"] == 0.0, "nobody handed over: {case}");
+        assert!(count > 0 || case["hold_ms"] == 0.0, "no hand-over: {case}");
         assert!(count == 0 || case["gap"]["p50_us"].as_f64().unwrap() >= least, "{case}");
     }
 }
 
 #[test]
-fn a_holder_is_killed_and_the_next_one_is_in_after_its_lease() {
+fn recovery_measures_the_time_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().display().to_string();
     let mut bench = Bench::start("recovery", &["--recovery", "--lease", "5s", "--times", "1", "--json", "--out", &out]);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
-    bench.wait_for_processes("children that stayed", |count| count == 0);
+    bench.wait_for_processes("children are left", |count| count == 0);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     let peer: Vec<&str> = rows.iter().map(|row| row["system"].as_str().unwrap()).collect();
@@ -218,13 +215,13 @@ fn a_holder_is_killed_and_the_next_one_is_in_after_its_lease() {
 }
 
 #[test]
-fn interrupted_or_killed_it_leaves_nobody_behind() {
+fn interrupted_bench_leaves_no_process_behind() {
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-HUP", Some(130)), ("-KILL", None)] {
         let mut bench = Bench::start(signal, &[]);
-        // The last ones of all peers have a folder.
+        // The last processes to start have a temporary directory.
         bench.wait_for_processes("peers are started", |count| count > 13);
         assert!(bench.temporary_files() > 0);
-        // What a terminal tells is told to a group, and is for nobody but the bench.
+        // A terminal signals a whole group: only the bench must be in it.
         assert!(bench.groups().values().all(|count| *count == 1), "{:?}", bench.groups());
         bench.signal(signal);
         let output = bench.output();
@@ -235,9 +232,8 @@ fn interrupted_or_killed_it_leaves_nobody_behind() {
     }
 }
 
-/// Its name is a folder's as any other, after a bench and not instead of one.
 #[test]
-fn a_folder_whose_name_is_no_text() {
+fn directory_name_need_not_be_utf8() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join(OsStr::from_bytes(b"\xff"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
@@ -251,9 +247,9 @@ fn a_folder_whose_name_is_no_text() {
     assert!(fs::read_to_string(out.join("bench.html")).unwrap().contains("--recovery"));
 }
 
-/// It is not waited for: its last words say why.
+/// The error has the last line of its output.
 #[test]
-fn a_server_that_ends_at_once() {
+fn server_that_exits_at_once_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let server = dir.path().join("redis-server");
     fs::write(&server, "#!/bin/sh\necho 'Address already in use'\nexit 7\n").unwrap();
@@ -261,16 +257,16 @@ fn a_server_that_ends_at_once() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
     let output = command.args(["bench", "--quick", "--against", "redis"]).env("PATH", dir.path()).output().unwrap();
     let stderr = words(&output.stderr);
-    assert!(stderr.contains("it has ended (exit status: 7). Its last output: Address already in use"), "{stderr}");
+    assert!(stderr.contains("it exited (exit status: 7). Its last output: Address already in use"), "{stderr}");
 }
 
 #[test]
-fn what_cannot_be_compared_is_said_at_once() {
+fn invalid_options_are_refused_at_once() {
     let bench = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
         command.arg("bench").args(arguments).env("PATH", "/nowhere").output().unwrap()
     };
-    for (arguments, code, says) in [
+    for (arguments, code, message) in [
         (&["--against", "consul"][..], 64, "[possible values: etcd, redis, zookeeper]"),
         (&["--json=yes"], 64, "json"),
         (&["--delay", "0"], 64, "--delay"),
@@ -282,14 +278,14 @@ fn what_cannot_be_compared_is_said_at_once() {
         (&["--recovery", "--lease", "1s"], 64, "whole seconds, from 2s to 120s"),
         (&["--recovery", "--delay", "5ms"], 64, "cannot be used with"),
         (&["--recovery", "--times", "0"], 64, "--times"),
-        (&["--out", "/proc/self/exe"], 73, "choose another folder with --out"),
-        (&["--out", "/proc/nowhere"], 73, "choose another folder with --out"),
+        (&["--out", "/proc/self/exe"], 73, "choose another directory with --out"),
+        (&["--out", "/proc/nowhere"], 73, "choose another directory with --out"),
         (&["--against", "etcd"], 69, "install it (etcd-server in Debian)"),
         (&["--against", "redis"], 69, "do without --against redis"),
         (&["--against", "zookeeper"], 69, "java is missing"),
     ] {
         let output = bench(arguments);
         let stderr = words(&output.stderr);
-        assert_eq!((output.status.code(), stderr.contains(says)), (Some(code), true), "{arguments:?}: {stderr}");
+        assert_eq!((output.status.code(), stderr.contains(message)), (Some(code), true), "{arguments:?}: {stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! `peerlock-lab reproduce` as a person or a script sees it.
+//! `peerlock-lab reproduce`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -29,7 +29,7 @@ fn figures_are_listed() {
 }
 
 #[test]
-fn an_unknown_figure_is_a_usage_error_with_a_hint() {
+fn unknown_figure_is_a_usage_error_with_suggestions() {
     let run = reproduce(&["fig4"]).assert().code(64);
     assert_eq!(
         text(&run.get_output().stderr),
@@ -38,32 +38,32 @@ fn an_unknown_figure_is_a_usage_error_with_a_hint() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said_at_once() {
+fn unwritable_directory_is_refused_at_once() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("file");
-    std::fs::write(&file, "in the way").unwrap();
+    std::fs::write(&file, "not a directory").unwrap();
     let run = reproduce(&["fair-k/fig4", "--quick", "--out"]).arg(&file).assert().code(73);
     let error = text(&run.get_output().stderr);
     assert!(
-        error.starts_with("peerlock-lab: cannot write ") && error.contains("choose another folder with --out"),
+        error.starts_with("peerlock-lab: cannot write ") && error.contains("choose another directory with --out"),
         "{error}"
     );
 }
 
-/// A real figure, quickly: its numbers are reproduced, and a second run has nothing left to do.
+/// A second run reuses all points.
 #[test]
-fn a_figure_is_reproduced_and_taken_up_again() {
+fn finished_figure_is_not_run_again() {
     let out = tempdir().unwrap();
     let run = |resumed: &str| {
         let run = reproduce(&["fair-k/fig4", "--quick", "--out"]).arg(out.path()).assert().success();
         let output = run.get_output();
-        assert_eq!(text(&output.stderr), "", "nothing but the bar, and no bar without a terminal");
+        assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
         let page = out.path().join("report.html");
-        let said = format!("{resumed}{}: 6 of 6 published numbers and promises are where we say\n", page.display());
-        assert_eq!(text(&output.stdout), said);
+        let expected = format!("{resumed}{}: 6 of 6 published numbers and promises are as claimed\n", page.display());
+        assert_eq!(text(&output.stdout), expected);
     };
     run("");
-    run("resumed: 4 of 4 points were there\n");
+    run("resumed: 4 of 4 points were already there\n");
     let run = std::fs::read_to_string(out.path().join("run.toml")).unwrap();
     assert!(
         run.contains("quick = true\n") && run.contains("commit = \"") && run.contains("fair-k/fig4 --quick"),
@@ -72,10 +72,9 @@ fn a_figure_is_reproduced_and_taken_up_again() {
     assert!(out.path().join("fair-k/fig4.svg").exists());
 }
 
-/// A file of one's own that claims nothing: nobody is told that 0 of 0 numbers are right. And a folder may be called as
-/// its owner likes.
+/// The name of the output directory is not UTF-8.
 #[test]
-fn a_figure_without_claims_is_only_made() {
+fn figure_without_claims_is_drawn() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("mine.toml");
     let out = dir.path().join(OsStr::from_bytes(b"out\xff"));
@@ -87,6 +86,5 @@ fn a_figure_without_claims_is_only_made() {
     std::fs::write(&file, mine).unwrap();
     let run = reproduce(&["--out"]).arg(&out).arg(&file).assert().success();
     let page = out.join("report.html");
-    let said = format!("{}: no number or promise to compare with\n", page.display());
-    assert_eq!(text(&run.get_output().stdout), said);
+    assert_eq!(text(&run.get_output().stdout), format!("{}: nothing to compare with\n", page.display()));
 }

@@ -1,4 +1,4 @@
-//! `peerlock-lab simulate` as a person and a script meet it.
+//! `peerlock-lab simulate`.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::process::Output;
@@ -21,7 +21,7 @@ fn json(arguments: &str) -> Value {
 const SMALL: &str = "--peers 20 --entries 60 --trials 3";
 
 #[test]
-fn the_json_object_has_every_promised_field() {
+fn json_has_every_stable_field() {
     let object = json(SMALL);
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     for field in [
@@ -52,9 +52,9 @@ fn the_json_object_has_every_promised_field() {
     assert_eq!(object["violations"], 0);
 }
 
-/// Also what nobody has put into words: a watcher needs no line in the printer.
+/// A watcher's counts need no line in the printer.
 #[test]
-fn whatever_watchers_count_is_shown_by_its_name() {
+fn all_counts_are_printed_by_name() {
     let (line, open) = (format!("{SMALL} --crash 300s/5s --count-violations"), format!("--protocol sigma {OPEN}"));
     let object = json(&line);
     let numbers = &object["numbers"];
@@ -63,7 +63,7 @@ fn whatever_watchers_count_is_shown_by_its_name() {
     {
         assert_eq!(object[field], numbers[name], "{object}");
     }
-    assert!(numbers["crashed"].as_u64().unwrap() > 0 && numbers["asked"].is_u64(), "whole numbers are whole: {object}");
+    assert!(numbers["crashed"].as_u64().unwrap() > 0 && numbers["asked"].is_u64(), "counts are integers: {object}");
     assert_eq!(
         json(&open)["numbers"]["nanoseconds measured"],
         json(&open)["trials"].as_u64().unwrap() * 100_000_000_000
@@ -135,7 +135,7 @@ fn the_published_plateau_comes_out() {
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same_bytes_but_for_the_speed() {
+fn output_does_not_depend_on_the_number_of_threads() {
     let without_speed = |threads| {
         let mut object = json(&format!("{SMALL} --latency king --hold exp:3s --threads {threads}"));
         object.as_object_mut().unwrap().remove("events_per_second").unwrap();
@@ -161,9 +161,8 @@ fn every_protocol_and_every_model_runs() {
 
 const OPEN: &str = "--replicas 8 --arrival-rate 1 --settle 20s --measure 100s --trials 2";
 
-/// The same fields as ever, and those that only an open workload has.
 #[test]
-fn an_open_run_has_its_fields_and_a_throughput() {
+fn open_run_has_a_throughput() {
     let (closed, open) = (json(SMALL), json(&format!("--protocol sigma {OPEN}")));
     for field in closed.as_object().unwrap().keys() {
         assert!(open.get(field).is_some(), "{field} is missing in {open}");
@@ -199,9 +198,9 @@ fn every_protocol_with_replicas_runs_and_every_fault_happens() {
     }
 }
 
-/// Nobody promises anything here; but every run ends, and the same seed gives the same numbers.
+/// Every run ends, and the same seed gives the same numbers.
 #[test]
-fn every_kind_of_run_takes_every_fault() {
+fn every_fault_can_be_injected_into_every_workload() {
     let runs = [
         "--protocol fair-k-late --peers 8 --entries 20 --trials 2".to_string(),
         "--protocol sigma --peers 8 --replicas 5 --entries 20 --trials 2".into(),
@@ -226,42 +225,41 @@ fn every_kind_of_run_takes_every_fault() {
         for (fault, counted) in faults {
             let line = format!("{run} {fault} --count-violations");
             let rough = json(&line);
-            let struck = counted.map_or(rough["events"] != calm["events"], |name| rough[name].as_u64() > Some(0));
-            assert!(struck || fault.starts_with("--clocks"), "{line}: {rough}");
+            let has_effect = counted.map_or(rough["events"] != calm["events"], |name| rough[name].as_u64() > Some(0));
+            assert!(has_effect || fault.starts_with("--clocks"), "{line}: {rough}");
             assert_eq!(rough["wait"], json(&line)["wait"], "{line}");
         }
     }
 }
 
-/// Three replicas that hardly remember anything: two get in, and that is an error or a number, as one likes.
+/// Three replicas that are reset every 2 s elect two holders.
 #[test]
 fn a_violation_stops_the_run_unless_it_is_counted() {
     let run = "--protocol sigma --replicas 3 --votes 2 --replica-life 2s --hold 1s --arrival-rate 1 --trials 1";
     let output = peerlock(&format!("simulate {run}"));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("enters as holder 2 of 1") && said.contains("To see it again: "), "{said}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("enters as holder 2 of 1") && error.contains("To repeat: "), "{error}");
     assert!(json(&format!("{run} --count-violations"))["violations"].as_u64() > Some(0));
 }
 
 #[test]
-fn a_run_too_short_for_a_steady_state_says_so() {
+fn short_run_has_no_steady_state() {
     assert_eq!(json("--peers 3 --entries 5 --trials 1")["steady"], Value::Null);
     let table = String::from_utf8(peerlock("simulate --peers 3 --entries 5 --trials 1").stdout).unwrap();
     assert!(table.contains("steady state   none: a peer needs more than 20 entries"), "{table}");
 }
 
 #[test]
-fn a_table_is_short_and_a_pipe_gets_no_progress_bar() {
+fn table_is_short_and_a_pipe_gets_no_progress_bar() {
     let output = peerlock(&format!("simulate {SMALL}"));
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.lines().count() < 16 && table.lines().all(|line| line.chars().count() <= 120), "{table}");
     assert!(output.stderr.is_empty());
 }
 
-/// One clear sentence on standard error, nothing on standard output, and the right code.
 #[test]
-fn bad_input_gives_one_sentence_and_its_code() {
+fn invalid_input_gives_one_line_and_its_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -299,15 +297,15 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--arrival-rate 3", 64, "arrival-rate has no effect on fair-k among 100 peers: leave it out"),
         ("--protocol sigma --slots 5", 64, "slots has no effect on sigma with 32 replicas: leave it out"),
         ("--protocol strawman --peers 9 --measure 5s", 64, "measure has no effect on strawman among 9 peers with 32"),
-        ("--crash 60s", 64, "'--crash <EVERY/TIME>': \"60s\" is not two values with a slash between them"),
+        ("--crash 60s", 64, "'--crash <EVERY/TIME>': \"60s\" is not two values separated by a slash"),
         ("--partition half:60s/5s", 64, "unknown partition \"half\": use whole, one-way, partial or pairs"),
-        ("--protocol ideal --loss 0.1", 64, "ideal is a bound for when nothing goes wrong: leave faults out"),
-        ("--replica-life 30s", 64, "fair-k has no replicas that could forget: leave replica-life out"),
+        ("--protocol ideal --loss 0.1", 64, "ideal is a bound without faults: leave faults out"),
+        ("--replica-life 30s", 64, "fair-k has no replicas to reset: leave replica-life out"),
         ("--protocol strawman --form printed", 64, "strawman has only one form"),
         ("--protocol sigma --replicas 0", 64, "replicas 0 must be from 1 to 64"),
         ("--protocol sigma --replicas 65", 64, "replicas 65 must be from 1 to 64"),
-        ("--protocol sigma --votes 16", 64, "16 votes of 32 replicas are no quorum: it takes from 17 to 32"),
-        ("--protocol sigma --replicas 3 --votes 4", 64, "4 votes of 3 replicas are no quorum: it takes from 2 to 3"),
+        ("--protocol sigma --votes 16", 64, "16 votes of 32 replicas are not a quorum: use 17 to 32"),
+        ("--protocol sigma --replicas 3 --votes 4", 64, "4 votes of 3 replicas are not a quorum: use 2 to 3"),
         ("--protocol sigma --arrival-rate 0", 64, "arrival-rate 0 must be a number above 0"),
         ("--protocol sigma --arrival-rate inf", 64, "arrival-rate inf must be"),
         ("--protocol sigma --loss 1.5", 64, "loss 1.5 must be a share from 0 to 1"),
@@ -318,7 +316,7 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--protocol sigma --replica-life 0s", 64, "replica-life must be more than 0s"),
         ("--protocol sigma --replica-life 30", 64, "\"30\" is not a duration"),
         ("--protocol sigma --settle -1s", 64, "the duration \"-1s\" is negative"),
-        ("--protocol sigma --latency king", 64, "latency king has so many hosts and no more"),
+        ("--protocol sigma --latency king", 64, "latency king has a fixed number of hosts"),
         ("--no-such-option", 64, "unexpected argument '--no-such-option'"),
         ("--latency matrix:/no/such/file", 66, "cannot read the latency matrix /no/such/file"),
         (&format!("--latency matrix:{ragged} --peers 2"), 66, "line 2"),
@@ -326,24 +324,24 @@ fn bad_input_gives_one_sentence_and_its_code() {
         (&format!("--latency matrix:{small} --peers 3"), 66, "has 2 hosts, too few for 3 peers"),
     ] {
         let output = peerlock(&format!("simulate {arguments}"));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments}: {error}");
         assert!(output.stdout.is_empty(), "{arguments}");
-        assert!(said.starts_with("peerlock-lab: ") && said.trim_end().lines().count() == 1, "{arguments}: {said}");
-        assert!(said.contains(part), "{arguments}: {said}");
+        assert!(error.starts_with("peerlock-lab: ") && error.trim_end().lines().count() == 1, "{arguments}: {error}");
+        assert!(error.contains(part), "{arguments}: {error}");
     }
 }
 
 #[test]
-fn who_types_nothing_gets_the_help() {
+fn missing_command_prints_the_help() {
     let output = peerlock("");
-    let said = String::from_utf8(output.stderr).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(64));
-    assert!(said.contains("Usage: peerlock-lab") && said.contains("simulate"), "{said}");
+    assert!(error.contains("Usage: peerlock-lab") && error.contains("simulate"), "{error}");
 }
 
 #[test]
-fn a_matrix_that_fits_is_used() {
+fn matrix_of_sufficient_size_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("three");
     std::fs::write(&path, "0 20 40\n20 0 60\n40 60 0\n").unwrap();
@@ -351,39 +349,37 @@ fn a_matrix_that_fits_is_used() {
     assert_eq!(object["violations"], 0);
 }
 
-/// Fair-K promises nothing where messages come twice, and finds itself in a state that cannot be: a rule like any
-/// other.
+/// Duplicated messages make Fair-K violate its own invariants.
 #[test]
-fn a_peer_that_panics_is_told_in_words_and_nothing_else() {
+fn panic_of_a_peer_is_reported_as_a_violation() {
     let run = "simulate --protocol fair-k --peers 20 --entries 50 --duplication 0.02";
     let output = peerlock(&format!("{run} --count-violations"));
-    let (said, shown) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
-    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{shown}");
-    assert!(shown.contains("trials that were stopped: ") && shown.contains("a peer has panicked: "), "{shown}");
+    let (error, shown) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
+    assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{shown}");
+    assert!(shown.contains("stopped trials: ") && shown.contains("a peer has panicked: "), "{shown}");
     let output = peerlock(run);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("peerlock-lab: trial ") && said.contains("a peer has panicked: "), "{said}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("peerlock-lab: trial ") && error.contains("a peer has panicked: "), "{error}");
 }
 
 #[test]
-fn a_clock_that_would_run_out_is_an_error_not_a_panic() {
+fn clock_overflow_is_an_error() {
     let output = peerlock("simulate --peers 10 --entries 100 --trials 1 --hold 9000000000s");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the clock has run out"), "{said}");
-    assert!(said.contains("To see it again: "), "{said}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("the clock has run out"), "{error}");
+    assert!(error.contains("To repeat: "), "{error}");
 }
 
 const SWARM: &str = "--peers 60 --resources 3 --replicas 5 --rounds 4 --requests 6 --trials 2";
 
-/// Whatever runs, a script finds the same fields.
 #[test]
-fn peers_on_an_overlay_have_the_promised_fields_and_their_own() {
-    let promised: Vec<String> = json(SMALL).as_object().unwrap().keys().cloned().collect();
+fn overlay_run_has_the_stable_fields_and_its_own() {
+    let stable: Vec<String> = json(SMALL).as_object().unwrap().keys().cloned().collect();
     for run in ["e2e", "non-e2e --overlay chord", "coordinator --overlay pastry", "sigma --overlay chord"] {
         let object = json(&format!("--protocol {run} {SWARM}"));
-        for field in promised.iter().map(String::as_str).chain(["overlay", "grants", "stuck", "hops", "received"]) {
+        for field in stable.iter().map(String::as_str).chain(["overlay", "grants", "stuck", "hops", "received"]) {
             assert!(object.get(field).is_some(), "{run}: {field} is missing in {object}");
         }
         assert_eq!((&object["violations"], &object["stuck"]), (&0.into(), &0.into()), "{run}");
@@ -392,16 +388,16 @@ fn peers_on_an_overlay_have_the_promised_fields_and_their_own() {
 }
 
 #[test]
-fn options_of_an_overlay_are_refused_without_one_and_the_other_way_round() {
+fn overlay_options_are_refused_without_overlay_and_vice_versa() {
     for (arguments, sentence) in [
         (
             "--protocol fair-k --overlay pastry",
-            "fair-k knows no overlay: leave overlay pastry out, or use sigma, coordinator, e2e, non-e2e",
+            "fair-k does not run on an overlay: leave overlay pastry out, or use sigma, coordinator, e2e, non-e2e",
         ),
         ("--protocol sigma --churn 10", "churn has no effect on sigma with 32 replicas: leave it out"),
         ("--protocol e2e --arrival-rate 3", "arrival-rate has no effect on e2e on pastry, 6500 peers: leave it out"),
-        ("--protocol e2e --peers 10 --churn 20", "a churn of 20 leaves none of 10 peers"),
-        ("--protocol e2e --peers 10 --churn 2 --latency king", "latency king has so many hosts and no more"),
+        ("--protocol e2e --peers 10 --churn 20", "churn 20 removes all 10 peers"),
+        ("--protocol e2e --peers 10 --churn 2 --latency king", "latency king has a fixed number of hosts"),
         (
             "--protocol sigma --overlay pastry --form printed",
             "sigma has only one form on an overlay: leave form printed out",

@@ -226,7 +226,7 @@ mod tests {
     fn invalid_settings_are_refused() {
         for (change, start) in [
             ("overlay = 'pastry'", "arrival-rate has no effect on sigma on pastry"),
-            ("latency = 'king'", "latency king has so many hosts"),
+            ("latency = 'king'", "latency king has a fixed number of hosts"),
             ("votes = 16", "16 votes of 32 replicas are no quorum"),
             ("colour = 'red'", "unknown field `colour`"),
         ] {

@@ -1,4 +1,4 @@
-//! What `bench --out` writes.
+//! The page of `bench --out`.
 
 use std::fmt::Write;
 
@@ -7,7 +7,6 @@ use peerlock_figures::plot::{escape, tidy};
 
 use crate::html::{self, INFALLIBLE, Row, document, put};
 
-/// The whole page.
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Hand-over, measured</h1>"));
@@ -15,8 +14,8 @@ pub fn html(report: &Report, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. One message costs \
-             {} µs there between processes on one core, and {} µs if it has to wake another core.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes {} µs \
+             between processes on one core, and {} µs if it wakes another core.</p>",
             tidy(report.messages.one_core.p50_us),
             tidy(report.messages.two_cores.p50_us),
         ),
@@ -24,13 +23,12 @@ pub fn html(report: &Report, command: &str) -> String {
     let (far, near): (Vec<&Case>, Vec<&Case>) = report.cases.iter().partition(|case| case.delay_ms > 0.0);
     handovers(&mut body, "Hand-over between processes", &near);
     if !far.is_empty() {
-        handovers(&mut body, "Hand-over over a distance", &far);
+        handovers(&mut body, "Hand-over with delayed messages", &far);
         put(
             &mut body,
             format_args!(
-                "<p class=\"soft\">A relay keeps back every message between two processes: of peers, of a server's \
-                 nodes, and of a server and its clients. So a hand-over is as many delays as messages follow on one \
-                 another.</p>"
+                "<p class=\"soft\">A relay delays every message between processes: peers, server nodes, and clients. A \
+                 hand-over takes as many delays as it has sequential messages.</p>"
             ),
         );
     }
@@ -42,15 +40,15 @@ pub fn html(report: &Report, command: &str) -> String {
     document("hand-over, measured", &body)
 }
 
-/// The page of `--recovery`: a table.
+/// Returns the page of `--recovery`.
 pub fn recovery(report: &Recovery, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Recovery, measured</h1>"));
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {}. From kill -9 of the holder to the next entry, in seconds, with the same \
-             session or lease for all.</p>",
+            "<p class=\"soft\">peerlock {}. Time from the kill of a holder to the next grant, in seconds, \
+             with the same session length or lease for all.</p>",
             report.version
         ),
     );
@@ -58,7 +56,7 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
     let heads: String = heads.iter().map(|name| format!("<th class=\"n\">{name}</th>")).collect();
     put(
         &mut body,
-        format_args!("<div class=\"scroll\"><table><thead><tr><th>who</th>{heads}<th>what</th></tr></thead><tbody>"),
+        format_args!("<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"),
     );
     for row in &report.rows {
         let ((low, high), times) = (row.range(), row.seconds.len() as f64);
@@ -78,7 +76,6 @@ fn row(case: &Case, marks: Vec<f64>, text: String) -> Row {
 
 fn handovers(body: &mut String, title: &str, cases: &[&Case]) {
     let rows = cases.iter().map(|case| {
-        // The median is so many messages; so a message is as long as that.
         let message = case.gap.p50_us / case.gap_in_messages;
         let marks = [case.gap.p50_us, case.gap.p99_us, case.gap.max_us].map(|gap| gap / message).to_vec();
         let text = match case.gap.count {
@@ -87,8 +84,7 @@ fn handovers(body: &mut String, title: &str, cases: &[&Case]) {
         };
         (*case, row(case, marks, text))
     });
-    let what = "from one client's leaving to the next one's entering, in messages: median (filled), 99th percentile, \
-                longest";
+    let what = "from a release to the next grant, in messages: median (filled), 99th percentile, longest";
     plot(body, title, what, rows);
 }
 
@@ -97,19 +93,19 @@ fn waits(body: &mut String, cases: &[Case]) {
         let text = format!("{} × the mean", tidy(case.longest_wait_over_mean));
         (case, row(case, vec![case.mean_wait_ms, case.wait.max_us / 1e3], text))
     });
-    plot(body, "Waits", "from asking to entering, in ms: mean (filled) and longest", rows);
+    plot(body, "Waits", "from request to grant, in ms: mean (filled) and longest", rows);
 }
 
 fn rates(body: &mut String, cases: &[&Case]) {
     let rows = cases.iter().map(|case| {
-        let text = format!("{} handed/s", tidy(case.gaps_per_second));
+        let text = format!("{} hand-overs/s", tidy(case.gaps_per_second));
         (*case, row(case, vec![case.gaps_per_second, case.entries_per_second], text))
     });
-    let what = "in a second: hand-overs between processes (filled) and all entries";
+    let what = "per second: hand-overs between processes (filled) and all entries";
     plot(body, "Rates", what, rows);
 }
 
-/// A plot of these rows, those with the same setting together.
+/// Writes a plot of these rows, grouped by setting.
 fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item = (&'a Case, Row)>) {
     let mut groups: Vec<(String, Vec<Row>)> = Vec::new();
     for (case, row) in rows {
@@ -122,16 +118,16 @@ fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item
     html::plot(body, title, what, &groups);
 }
 
-/// What a case is about, but for who hands over.
+/// Describes a case without its system.
 fn setting(case: &Case) -> String {
     let Case { clients, processes, slots, hold_ms, delay_ms, .. } = case;
-    let inside = if *hold_ms > 0.0 { format!("{} ms inside", tidy(*hold_ms)) } else { "nothing to do inside".into() };
-    let mut words = format!("{clients} clients in {processes} processes, {inside}");
+    let hold = if *hold_ms > 0.0 { format!("hold time {} ms", tidy(*hold_ms)) } else { "no hold time".into() };
+    let mut words = format!("{clients} clients in {processes} processes, {hold}");
     if *slots > 1 {
         write!(words, ", {slots} slots").expect(INFALLIBLE);
     }
     if *delay_ms > 0.0 {
-        write!(words, ", {} ms apart", tidy(*delay_ms)).expect(INFALLIBLE);
+        write!(words, ", delay {} ms", tidy(*delay_ms)).expect(INFALLIBLE);
     }
     words
 }
@@ -161,10 +157,10 @@ fn targets(body: &mut String, targets: &[Target]) {
     put(body, format_args!("</tbody></table></div>"));
 }
 
-/// A column of the table: its name, and where its number comes from, if there is one.
+/// A column of the table.
 type Column = (&'static str, fn(&Case) -> Option<f64>);
 
-/// A number of the gaps, where somebody handed over.
+/// Returns a number that exists only if there were hand-overs.
 fn of_gaps(case: &Case, number: f64) -> Option<f64> {
     (case.gap.count > 0).then_some(number)
 }
@@ -175,7 +171,7 @@ fn numbers(body: &mut String, cases: &[Case]) {
         ("p99, µs", |case| of_gaps(case, case.gap.p99_us)),
         ("max, µs", |case| of_gaps(case, case.gap.max_us)),
         ("messages", |case| of_gaps(case, case.gap_in_messages)),
-        ("handed/s", |case| Some(case.gaps_per_second)),
+        ("hand-overs/s", |case| Some(case.gaps_per_second)),
         ("entries/s", |case| Some(case.entries_per_second)),
         ("mean wait, ms", |case| Some(case.mean_wait_ms)),
         ("longest × mean", |case| Some(case.longest_wait_over_mean)),
@@ -186,14 +182,14 @@ fn numbers(body: &mut String, cases: &[Case]) {
     put(
         body,
         format_args!(
-            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>who</th>\
+            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>system</th>\
              <th>case</th>{heads}</tr></thead><tbody>"
         ),
     );
     for case in cases {
-        let notified = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
+        let shown = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
         let cells: String =
-            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", notified(value(case)))).collect();
+            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", shown(value(case)))).collect();
         put(body, format_args!("<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.system), escape(&setting(case))));
     }
     put(body, format_args!("</tbody></table></div>"));
@@ -203,11 +199,11 @@ fn readings(body: &mut String, report: &Report, command: &str) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>Clients ask, enter and leave all the time, and note when, by one clock for \
-             all processes. A <em>message</em> is half a round trip of 128 bytes by TCP between two processes, \
-             measured before every turn, through the relay where there is one. An entry is <em>out of order</em> if \
-             somebody who got in after it had asked more than two messages earlier. Numbers of a machine that does \
-             something else are worth little: look at ratios, within one run.</p>"
+            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record the times by one clock \
+             for all processes. A <em>message</em> is half a round trip of 128 bytes over TCP between two processes, \
+             measured before every turn, through the relay if there is one. A grant is <em>out of order</em> if it \
+             overtook a request that was made more than two messages earlier. Absolute numbers depend on other load of \
+             the machine: compare ratios within one run.</p>"
         ),
     );
     let mut others: Vec<&Case> = Vec::new();

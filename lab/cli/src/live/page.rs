@@ -1,14 +1,14 @@
-//! What `live --out` writes: both worlds beside each other, or what kills did.
+//! The pages of `live --out`.
 
 use peerlock_figures::plot::{escape, tidy};
 use peerlock_live::{Comparison, Costs, KillRow, Row, difference};
 
 use crate::html::{self, document, put, source};
 
-/// What differs by more than this is to be explained.
+/// A larger difference is highlighted.
 const APART: f64 = 0.1;
 
-/// A number that both worlds have: what it is called, what it means, and where it comes from.
+/// A number that simulated and real runs have.
 struct Number {
     name: &'static str,
     what: &'static str,
@@ -21,16 +21,16 @@ const NUMBERS: [Number; 5] = [
         what: "of all types; on overlays every hop",
         of: |costs| Some(costs.messages_per_entry),
     },
-    Number { name: "Mean wait", what: "seconds of the setting, from asking to entering", of: |costs| costs.mean_wait },
-    Number { name: "Long waits", what: "the 99th percentile, seconds of the setting", of: |costs| costs.p99_wait },
+    Number { name: "Mean wait", what: "from request to grant, in seconds of the setting", of: |costs| costs.mean_wait },
+    Number { name: "Long waits", what: "99th percentile, in seconds of the setting", of: |costs| costs.p99_wait },
     Number {
         name: "Throughput",
-        what: "entries in a second of the setting, until the last",
+        what: "entries per second of the setting, until the last one",
         of: |costs| costs.throughput,
     },
     Number {
         name: "Load of the busiest peer",
-        what: "messages that it gets for each entry anywhere",
+        what: "messages that it receives, per entry of any peer",
         of: |costs| costs.busiest,
     },
 ];
@@ -41,14 +41,13 @@ impl Number {
     }
 }
 
-/// The page of protocols in both worlds.
 pub fn comparison(rows: &[Row], processes: usize, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Simulated and real, side by side</h1>"));
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {}: the same settings in virtual time and by real peers, in {processes} \
+            "<p class=\"soft\">peerlock {}: the same settings in virtual time and on real peers, in {processes} \
              processes over TCP.</p>",
             env!("CARGO_PKG_VERSION")
         ),
@@ -67,17 +66,16 @@ fn readings(body: &mut String) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>The full circle is what real peers did, the empty one what the simulator \
-             says; where only one is seen they agree. Orange is what differs by more than 10 %. Latencies are the \
-             setting's in both worlds, and what sockets and processor take comes on top in one of them: the faster a \
-             setting is played, the more it weighs. A closed loop among peers or with replicas is simulated ten times \
-             and played once; rounds on an overlay are the same rounds in both worlds, but processes draw each for \
-             themselves who leaves when.</p>"
+            "<h2>How to read it</h2>\n<p>The full circle is the result of real peers, the empty one that of the \
+             simulator; they overlap where both agree. Differences above 10 % are orange. Both have the setting's \
+             latencies; real runs add the time of sockets and processor, which counts more at higher speeds. Closed \
+             loops are simulated ten times and run once. Rounds on an overlay have the same requests in both, but each \
+             process draws the releases itself.</p>"
         ),
     );
 }
 
-/// A row for each protocol, those of a kind together.
+/// Writes a plot with a row per protocol, grouped by kind.
 fn figure(body: &mut String, number: &Number, rows: &[Row]) {
     let mut groups: Vec<(String, Vec<html::Row>)> = Vec::new();
     for row in rows {
@@ -89,7 +87,7 @@ fn figure(body: &mut String, number: &Number, rows: &[Row]) {
             marks: vec![real, simulated],
             text: difference(simulated, real),
         };
-        let heading = format!("{}, {} times as fast", row.kind, row.speed);
+        let heading = format!("{}, speed {}", row.kind, row.speed);
         match groups.iter_mut().find(|(other, _)| *other == heading) {
             Some((_, together)) => together.push(drawn),
             None => groups.push((heading, vec![drawn])),
@@ -127,9 +125,9 @@ fn cells(simulated: f64, real: f64) -> String {
     cells.map(|cell| format!("<td class=\"n\">{cell}</td>")).concat()
 }
 
-/// Everything that was compared, one protocol after the other, to be unfolded.
+/// Writes all compared numbers of each protocol, collapsed.
 fn by_type(body: &mut String, rows: &[Row]) {
-    put(body, format_args!("<h2>By type of message</h2>"));
+    put(body, format_args!("<h2>By message type</h2>"));
     for Row { name, command, both, .. } in rows {
         put(
             body,
@@ -141,27 +139,26 @@ fn by_type(body: &mut String, rows: &[Row]) {
                 escape(command)
             ),
         );
-        for (what, simulated, real) in both.lines() {
-            let class = if what.starts_with(' ') { " class=\"part\"" } else { "" };
-            let what = escape(what.trim());
-            put(body, format_args!("<tr><td{class}>{what}</td>{}</tr>", cells(simulated, real)));
+        for (name, simulated, real) in both.lines() {
+            let class = if name.starts_with(' ') { " class=\"part\"" } else { "" };
+            let name = escape(name.trim());
+            put(body, format_args!("<tr><td{class}>{name}</td>{}</tr>", cells(simulated, real)));
         }
         put(body, format_args!("</tbody></table></div></details>"));
     }
 }
 
-/// The page of what kills did: a table.
 pub fn kills(rows: &[KillRow], command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Killed with SIGKILL</h1>"));
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {}: real peers, each in a process of its own, one of which is killed. Entries \
-             before and after that, and how long it was until somebody was let in, by the setting's time.</p>\n\
+            "<p class=\"soft\">peerlock {}: real peers, each in its own process, one of which is killed: entries \
+             before and after the kill, and the time until the next one, in time of the setting.</p>\n\
              <div class=\"scroll\"><table><thead><tr><th>protocol</th><th>killed</th><th class=\"n\">before</th>\
              <th class=\"n\">after</th><th class=\"n\">violations</th><th class=\"n\">never served</th>\
-             <th class=\"n\">goes on in</th></tr></thead><tbody>",
+             <th class=\"n\">next entry after</th></tr></thead><tbody>",
             env!("CARGO_PKG_VERSION")
         ),
     );

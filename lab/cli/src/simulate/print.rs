@@ -1,4 +1,4 @@
-//! What came out, as a table or as JSON: one report, whatever was run.
+//! A report as a table or as JSON.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use peerlock_sim::{self as sim, Numbers, Received, Report, WaitSummary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The object that `--json` prints. Its fields are a promise; what a run does not measure is null or not there.
-/// Whatever was counted is in `numbers`, by the name that its watcher gives it.
+/// The object of `--json`. Its fields are stable; a value that a run does not measure is null or missing. `numbers` has
+/// all counts by their watchers' names.
 #[derive(Serialize)]
 pub struct Json<'a> {
     setting: &'a Setting,
@@ -94,9 +94,9 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Counts by name, of all trials together; and beside them the settings that have always stood there.
+/// Returns counts over all trials by name, and some settings that remain for compatibility.
 fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
-    let (retained, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
+    let (settings, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
         Load::Closed(_) => (&[], &[]),
         Load::Open(_) => (
             &["replicas", "votes", "arrival-rate"],
@@ -122,8 +122,8 @@ fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
     let counted = always.into_iter().map(|name| (name, name)).chain(counted.iter().copied());
     let mut counts: Map<String, Value> =
         counted.map(|(name, count)| (name.into(), report.numbers.count(count).into())).collect();
-    let whole = serde_json::to_value(setting).expect("a setting is names, words and numbers");
-    counts.extend(retained.iter().map(|name| (name.replace('-', "_"), whole[name].clone())));
+    let whole = serde_json::to_value(setting).expect("a setting is strings, numbers and booleans");
+    counts.extend(settings.iter().map(|name| (name.replace('-', "_"), whole[name].clone())));
     counts
 }
 
@@ -134,25 +134,24 @@ fn wait(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Value {
     })
 }
 
-/// Messages that a peer got in a round.
+/// Returns the messages that a peer received in a round.
 fn received(received: &Received) -> Option<Value> {
     let at = |percent| received.quantile(percent);
     let (mean, p50, p90, p99, max) = (received.mean()?, at(50)?, at(90)?, at(99)?, at(100)?);
     Some(json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max }))
 }
 
-/// The widest line of a table.
 const WIDTH: usize = 120;
 
-/// Numbers for which the table has words of its own: those that it has asked for.
-struct Worded<'a> {
+/// Numbers, with a record of those that the table prints with its own text.
+struct Printed<'a> {
     numbers: &'a Numbers,
-    asked_for: RefCell<BTreeSet<&'static str>>,
+    used: RefCell<BTreeSet<&'static str>>,
 }
 
-impl Worded<'_> {
+impl Printed<'_> {
     fn get(&self, name: &'static str) -> Option<f64> {
-        self.asked_for.borrow_mut().insert(name);
+        self.used.borrow_mut().insert(name);
         self.numbers.get(name)
     }
 
@@ -160,12 +159,12 @@ impl Worded<'_> {
         self.get(name).map_or(0, |_| self.numbers.count(name))
     }
 
-    /// The others that are not zero, by their names.
+    /// Returns the other nonzero numbers with their names.
     fn others(&self) -> Vec<String> {
-        let others = self.numbers.names().filter(|name| !self.asked_for.borrow().contains(name));
+        let others = self.numbers.names().filter(|name| !self.used.borrow().contains(name));
         let number = |name| (name, self.numbers.get(name).unwrap_or(0.0));
-        let said = others.map(number).filter(|(_, number)| *number != 0.0);
-        said.map(|(name, number)| match number.fract() == 0.0 {
+        let nonzero = others.map(number).filter(|(_, number)| *number != 0.0);
+        nonzero.map(|(name, number)| match number.fract() == 0.0 {
             true => format!("{name}: {number}"),
             false => format!("{name}: {number:.3}"),
         })
@@ -173,9 +172,9 @@ impl Worded<'_> {
     }
 }
 
-/// The table for people. What did not happen is not in it.
+/// Prints the table, without events that did not happen.
 pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Duration) -> std::io::Result<()> {
-    let numbers = &Worded { numbers: &report.numbers, asked_for: RefCell::default() };
+    let numbers = &Printed { numbers: &report.numbers, used: RefCell::default() };
     heading(out, setting)?;
     if let Some(throughput) = report.throughput().filter(|_| numbers.count("nanoseconds measured") > 0) {
         writeln!(out, "throughput: {throughput:.3} entries per second")?;
@@ -190,11 +189,11 @@ pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Dur
     let by_type: Vec<String> = report.messages.iter().map(kind).collect();
     writeln!(out, "\nmessages per entry: {per_entry:.3} ({})", by_type.join(", "))?;
     if let Some(idle) = numbers.get("idle while waiting") {
-        writeln!(out, "slot time lost while somebody waited: {:.3} %", 100.0 * idle)?;
+        writeln!(out, "slot time lost while a client waited: {:.3} %", 100.0 * idle)?;
     }
     if let Some(inversions) = numbers.get("order inversions") {
         let share = 100.0 * inversions / report.entries.max(1) as f64;
-        writeln!(out, "entries past somebody who had asked earlier: {share:.3} %")?;
+        writeln!(out, "entries that overtook an earlier request: {share:.3} %")?;
     }
     faulty(out, report, numbers)?;
     others(out, numbers)?;
@@ -247,13 +246,12 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
     writeln!(out, "{protocol}{form}: {what}\n")
 }
 
-/// What only rounds have.
-fn rounds(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
+fn rounds(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::io::Result<()> {
     let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
     let count = |name| per_trial(numbers.count(name));
     writeln!(
         out,
-        "per trial: {:.1} asked, {:.1} did not since their peer waited already, {:.1} entered, {:.1} waited at the end",
+        "per trial: {:.1} requests, {:.1} skipped (their peer waited already), {:.1} grants, {:.1} waiting at the end",
         count("asked in rounds"),
         count("skipped"),
         per_trial(report.steady_flow.entries),
@@ -265,7 +263,7 @@ fn rounds(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::i
         let of = |name: &str| load[name].as_f64().unwrap_or(0.0);
         writeln!(
             out,
-            "messages that a peer gets in a round: mean {:.3}, p50 {}, p90 {}, p99 {}, max {}",
+            "messages that a peer receives in a round: mean {:.3}, p50 {}, p90 {}, p99 {}, max {}",
             of("mean"),
             of("p50"),
             of("p90"),
@@ -279,15 +277,14 @@ fn rounds(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::i
     Ok(())
 }
 
-/// Those who did not just ask, wait, stay inside and leave.
-fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
+fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &Printed<'_>) -> std::io::Result<()> {
     let [asked, refused, lost, withdrawn, yields] =
         ["asked", "refused", "lost", "withdrawn", "yields of a client"].map(|name| numbers.count(name));
     let is_open = matches!(setting.load, Load::Open(_));
     if is_open || refused + lost + withdrawn > 0 {
         writeln!(
             out,
-            "clients: {asked} asked, {refused} were sent away, {lost} lost their lease, {withdrawn} withdrew"
+            "clients: {asked} requested, {refused} were refused, {lost} lost their lease, {withdrawn} withdrew"
         )?;
     }
     if let (Some((worst, _)), Some(share)) = (report.worst, report.worst_of_bound()) {
@@ -303,7 +300,7 @@ fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &W
 fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::Result<()> {
     let too_short = match &setting.load {
         Load::Closed(closed) => Some(format!("a peer needs more than {} entries", closed.warm_up)),
-        Load::Open(_) => Some("nobody was let in while it was measured".into()),
+        Load::Open(_) => Some("there was no grant in the measured time".into()),
         Load::Rounds(_) => None, // Rounds have no steady state.
     };
     writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
@@ -328,14 +325,14 @@ fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::R
     Ok(())
 }
 
-/// What went wrong on the way, if anything did.
-fn faulty(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
+/// Prints faults and their effects.
+fn faulty(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::io::Result<()> {
     let harm = report.harm();
     let peers = [
         ("failed", "failed"),
         ("crashed", "crashed"),
         ("restarted", "restarted"),
-        ("came", "came"),
+        ("came", "joined"),
         ("resets", "lost their memory"),
     ];
     let happened = |&(name, _): &(&'static str, &str)| numbers.count(name) > 0;
@@ -349,31 +346,31 @@ fn faulty(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::i
     }
     let most = numbers.count("resets within a lease").max(harm.most_forgotten.into());
     if most > 0 {
-        writeln!(out, "at most {most} replicas of one resource lost their memory within one lease")?;
+        writeln!(out, "at most {most} replicas of a resource lost their memory within a lease")?;
     }
     let [undelivered, unexpected] = ["undelivered", "unexpected"].map(|name| numbers.count(name));
     if undelivered + unexpected > 0 {
-        writeln!(out, "messages: {undelivered} found no owner, {unexpected} made no sense where they came")?;
+        writeln!(out, "messages: {undelivered} found no owner, {unexpected} were unexpected")?;
     }
     let (recovered, took) = (numbers.count("recovered"), numbers.count("nanoseconds to recover"));
     if recovered > 0 {
         let mean = took as f64 / 1e9 / recovered as f64;
         writeln!(
             out,
-            "trials with all slots in use again after the first crash: {recovered}, in {mean:.3} s on average"
+            "trials in which all slots were in use again after the first crash: {recovered}, after {mean:.3} s on average"
         )?;
     }
     if harm.fencing_back > 0 {
         writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;
     }
     if let Some(stop) = &report.stop {
-        writeln!(out, "trials that were stopped: {}; {stop}", harm.stopped)?;
+        writeln!(out, "stopped trials: {}; {stop}", harm.stopped)?;
     }
     Ok(())
 }
 
-/// Whatever else was counted, in as few lines as it takes.
-fn others(out: &mut impl Write, numbers: &Worded<'_>) -> std::io::Result<()> {
+/// Prints the other counts.
+fn others(out: &mut impl Write, numbers: &Printed<'_>) -> std::io::Result<()> {
     let mut line = String::new();
     for number in numbers.others() {
         if !line.is_empty() && line.len() + number.len() + 2 > WIDTH {
