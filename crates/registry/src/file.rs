@@ -87,7 +87,10 @@ pub struct Contents {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// Not a registry file, or inconsistent.
-    #[error("this is not a usable registry file: {0}")]
+    #[error(
+        "this is not a usable registry file: {0}. Move the file away, and this host becomes a new voter while a \
+         majority of the others is available"
+    )]
     NoRegister(&'static str),
     /// Another format.
     #[error(

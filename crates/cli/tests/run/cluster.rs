@@ -212,7 +212,7 @@ fn a_damaged_register_is_refused_and_comes_back_as_a_new_voter() {
     fs::write(&registry, &damaged).unwrap();
     let said = does_not_start(&cluster.folders[2], "", 66);
     let path = registry.display().to_string();
-    for words in [path.as_str(), "record 1 at byte 64", "does not match its sum", "Move the file away"] {
+    for words in [path.as_str(), "record 1 at byte 64", "checksum mismatch", "Move the file away"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");
