@@ -74,10 +74,14 @@ pub struct Contents {
     pub torn: usize,
 }
 
-/// Nothing was changed.
+/// Why a file cannot be used. The file is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    #[error("this is not a usable registry file: {0}")]
+    /// Not a registry file, or inconsistent.
+    #[error(
+        "this is not a usable registry file: {0}. Move the file away, and this host becomes a new voter while a \
+         majority of the others is available"
+    )]
     NoRegister(&'static str),
     #[error(
         "the registry file has format {0}, and this program reads format {FORMAT}: a newer program wrote it. Start \

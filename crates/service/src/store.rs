@@ -389,6 +389,9 @@ fn read(path: &Path) -> Result<Known, Unusable> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::default()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(Unusable::Cluster { path: path.to_owned() });
+        }
         Err(source) => return Err(Unusable::Io { path: path.to_owned(), source }),
     };
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -453,8 +456,10 @@ mod tests {
         let (_, known) = Store::dir(&dir).unwrap();
         let members = vec!["10.0.0.1:7400".to_owned(), "10.0.0.2:7400".to_owned()];
         assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, registry: Some(file) });
-        fs::write(dir.join("cluster"), "not an id\n").unwrap();
-        assert!(matches!(Store::dir(&dir), Err(Unusable::Cluster { .. })));
+        for text in [&b"not an id\n"[..], b"\xff\xfe\x80"] {
+            fs::write(dir.join("cluster"), text).unwrap();
+            assert!(matches!(Store::dir(&dir), Err(Unusable::Cluster { .. })));
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -149,6 +149,10 @@ fn passes_are_bounded_where_few_stays_are_very_long() {
                     let experiment = Experiment { workload, ..experiment };
                     let config = fair_k_late::Config { term, ..fair_k_late::Config::default() };
                     run(&experiment, |me, layout| FairKLate::new(me, layout, config));
+                    run(&experiment, |me, layout| {
+                        let (me, config) = (Session { peer: me, number: 0 }, custody::Config::default());
+                        Custody::founded(me, config, layout.root, layout.slots())
+                    });
                 }
             }
         }

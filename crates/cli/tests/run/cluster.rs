@@ -209,7 +209,7 @@ fn damaged_registry_is_refused_until_moved_away() {
     fs::write(&registry, &damaged).unwrap();
     let said = does_not_start(&cluster.dirs[2], "", 66);
     let path = registry.display().to_string();
-    for words in [path.as_str(), "record 1 at byte 64", "does not match its sum", "Move the file away"] {
+    for words in [path.as_str(), "record 1 at byte 64", "checksum mismatch", "Move the file away"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");

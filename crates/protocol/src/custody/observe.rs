@@ -6,7 +6,7 @@ use core::fmt;
 use peerlock_types::Ticket;
 
 use super::{Body, Custody, Message, Role, Stage};
-use crate::queue::Update;
+use crate::queue::{self, Update};
 use crate::registry::Session;
 use crate::token::{Arrival, Claim};
 use crate::{Grant, Observe, UnderWay};
@@ -69,6 +69,10 @@ impl Observe for Custody {
 
     fn slots(&self) -> Option<u32> {
         Some(self.slots)
+    }
+
+    fn most_passes(&self) -> Option<u64> {
+        queue::most_passes(self.slots)
     }
 
     fn generation(&self) -> u64 {

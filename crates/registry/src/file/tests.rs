@@ -137,7 +137,8 @@ fn damage_names_record_and_remedy() {
     assert!(sentence.starts_with(&format!("record 2 at byte {}", ends[0])), "{sentence}");
     assert!(sentence.contains("Move the file away"), "{sentence}");
     bytes[0] = b'x';
-    assert!(read(&bytes).unwrap_err().to_string().contains("not a usable registry file"));
+    let sentence = read(&bytes).unwrap_err().to_string();
+    assert!(sentence.contains("not a usable registry file") && sentence.contains("Move the file away"), "{sentence}");
     let (mut newer, _) = three();
     newer[8] = 2;
     let sum = sum(&[&newer[..HEADER - SUM]]);
