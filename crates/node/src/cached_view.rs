@@ -48,7 +48,6 @@ impl CachedView {
         self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners).map(|(_, host)| *host))
     }
 
-    /// Returns the sessions of a host with their lengths, oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, Ttl)> {
         let sessions = self.view.iter().flat_map(|view| &view.sessions);
         sessions.filter(move |(_, of, _)| *of == host).map(|(session, _, ttl)| (*session, *ttl))
@@ -81,7 +80,6 @@ impl CachedView {
         self.looked_for = hosts;
     }
 
-    /// Returns whether the last query includes all of these.
     pub fn covers(&self, hosts: &BTreeSet<PeerId>) -> bool {
         hosts.is_subset(&self.looked_for)
     }
@@ -101,7 +99,6 @@ impl CachedView {
         self.mentioned.len() > before
     }
 
-    /// Stores a result. Returns the queried hosts that are no members.
     pub fn on_event(&mut self, view: View) -> BTreeSet<PeerId> {
         let members: BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
         self.view = Some(view);
@@ -109,7 +106,6 @@ impl CachedView {
         self.looked_for.difference(&members).copied().collect()
     }
 
-    /// Returns whether the addresses of members have changed.
     pub fn list(&mut self, addresses: &[String]) -> bool {
         let is_new = self.addresses != addresses;
         if is_new {

@@ -1,7 +1,7 @@
 //! The clients of this peer: waiters, holders, and their leases.
 //!
-//! A *ticket* is a request until it has ended. Custody knows it by an *alias*, which is valid for one session: in the next
-//! session a waiting ticket is requested again, by another alias. A detached grant has no alias after its session.
+//! A *ticket* is a request until it has ended. Custody knows it by an *alias*, which is valid for one session: in the
+//! next session a waiting ticket is requested again, by another alias. A detached grant has no alias after its session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::lease::{Bound, Lease, Verdict};
 use crate::takeover::{GrantRecord, Since};
 use crate::{Error, Name};
 
-/// A request of a client, until it is released or withdrawn.
+/// A request of a client, until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
@@ -41,9 +41,8 @@ pub struct Wanted {
     pub grace: Span,
     /// The peer renews the lease while it runs; otherwise the client does.
     pub auto_renew: bool,
-    /// Requests a detached grant with this grant ID (1 to 255 bytes, unique): it is recorded in the registry before the
-    /// client is notified, only the client renews it, and a later process of this host reports it
-    /// ([`Effect::Returned`](crate::Effect::Returned)). `None` for a grant that ends with the session.
+    /// Requests a detached grant with this unique grant ID (1 to 255 bytes): it is recorded in the registry, only the
+    /// client renews it, and a later process of this host reports it ([`Effect::Returned`](crate::Effect::Returned)).
     pub detached: Option<String>,
     /// The unique grant ID by which the client may resume the grant at the next process of this host
     /// ([`Input::Resume`](crate::Input::Resume)). `None` if the client is in this process, or the grant is detached.
@@ -101,18 +100,12 @@ pub enum Stage {
         /// The first known position and its time, to estimate the rate.
         first: Option<(Time, u32)>,
     },
-    /// Granted by custody, and not confirmed to the client: the registry has to persist the grant first, or the session
-    /// is about to expire.
-    Entering {
-        /// Slot and fencing number.
-        grant: Grant,
-    },
+    /// Granted by custody, but the registry has to persist the grant first, or the session is about to expire.
+    Entering { grant: Grant },
     Held {
-        /// Slot and fencing number.
         grant: Grant,
         /// Perhaps by an earlier process of this host.
         since: Since,
-        /// Its lease.
         lease: Lease,
     },
 }
@@ -126,7 +119,6 @@ impl Entry {
         self.alias
     }
 
-    /// Returns the position of a waiting ticket, if known.
     pub fn ahead(&self) -> Option<u32> {
         match self.stage {
             Stage::Waiting { ahead, .. } => ahead,
@@ -134,7 +126,6 @@ impl Entry {
         }
     }
 
-    /// Returns whether its client was asked to stop.
     pub fn is_notified(&self) -> bool {
         matches!(self.stage, Stage::Held { lease: Lease { lost: Some(_), .. }, .. })
     }
@@ -152,7 +143,6 @@ struct Waiters {
     holding: BTreeSet<TicketId>,
 }
 
-/// All tickets of this peer.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     tickets: BTreeMap<TicketId, Entry>,
@@ -165,8 +155,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Creates an empty set. Aliases start after this one, which must differ between processes: an alias of an earlier
-    /// process may still be in a queue.
+    /// Aliases start after this one, which differs between processes: an alias of an earlier process may still be in a
+    /// queue.
     pub fn after(last_alias: u64) -> Self {
         Self { last_alias, ..Self::default() }
     }
@@ -192,7 +182,6 @@ impl Clients {
         self.tickets.get(&ticket)
     }
 
-    /// Returns the tickets that end with this process.
     pub fn attached(&self) -> impl Iterator<Item = TicketId> {
         let ends = |entry: &Entry| !(entry.is_detached() && entry.is_held());
         self.tickets.iter().filter(move |(_, entry)| ends(entry)).map(|(ticket, _)| *ticket)
@@ -238,7 +227,7 @@ impl Clients {
         (ticket, look)
     }
 
-    /// Returns the detached grants of earlier processes that were not renewed since: ticket, resource, fencing number.
+    /// Returns the returned grants: ticket, resource, fencing number.
     pub fn returned(&self) -> impl Iterator<Item = (TicketId, Key, u64)> {
         self.tickets.iter().filter(|(_, entry)| entry.returned).filter_map(|(ticket, entry)| match entry.stage {
             Stage::Held { grant, .. } => Some((*ticket, entry.resource, grant.fencing)),
@@ -278,7 +267,6 @@ impl Clients {
         Some(*lease)
     }
 
-    /// Returns whether a client here holds, or is entering with, this fencing number.
     pub fn has(&self, resource: Key, number: u64) -> bool {
         let is_it = |entry: &Entry| match entry.stage {
             Stage::Held { grant, .. } | Stage::Entering { grant } => grant.fencing == number,
@@ -361,7 +349,6 @@ impl Clients {
         Some((lease.next(), lease.deadline()))
     }
 
-    /// Returns the entering tickets whose grants are not detached.
     pub fn entering(&self) -> Vec<TicketId> {
         let enters = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
         self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
@@ -378,7 +365,6 @@ impl Clients {
         holding.into_iter().filter_map(extend).collect()
     }
 
-    /// Returns the grant and the deadline of a holder that was not asked to stop.
     pub fn granted(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         match self.tickets.get(&ticket)?.stage {
             Stage::Held { grant, lease, .. } if lease.lost.is_none() => Some((grant, lease.deadline())),
@@ -386,14 +372,12 @@ impl Clients {
         }
     }
 
-    /// Updates the lease of a holder.
     pub fn look(&mut self, ticket: TicketId, now: Time) -> Option<(Verdict, Lease)> {
         let lease = self.lease(ticket)?;
         let verdict = lease.look(now);
         Some((verdict, *lease))
     }
 
-    /// Renews a lease, if it is not too late.
     pub fn renew(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let lease = self.lease(ticket)?;
         lease.renew(now).then_some(*lease)
@@ -444,7 +428,6 @@ impl Clients {
         Some(entry)
     }
 
-    /// Returns key, name, holders and waiters of every requested resource.
     pub fn resources(&self) -> impl Iterator<Item = (Key, &Name, usize, usize)> {
         self.waiters.iter().map(|(key, waiters)| (*key, &waiters.name, waiters.holding.len(), waiters.waiting.len()))
     }
@@ -468,7 +451,6 @@ impl Clients {
         waiting.filter_map(|ticket| Some((*ticket, self.tickets.get(ticket)?)))
     }
 
-    /// Returns the tickets of a resource: holders, then waiters.
     pub fn of(&self, resource: Key) -> impl Iterator<Item = &Entry> {
         let waiters = self.waiters.get(&resource).into_iter();
         waiters
@@ -476,7 +458,6 @@ impl Clients {
             .filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// Asserts the invariants between steps under this session.
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (alias, ticket) in &self.aliases {
             let known = self.tickets.get(ticket).and_then(|entry| entry.alias);

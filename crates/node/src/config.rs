@@ -4,24 +4,24 @@ use peerlock_types::Span;
 /// Timeouts and limits of a peer. Every default is our choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long to look for a member of a cluster before [`Effect::NotJoined`](crate::Effect::NotJoined). 10 s.
+    /// How long to look for a member of a cluster. 10 s.
     pub join_timeout: Span,
     /// How long to wait for the end of the session when leaving. 5 s: an election with some margin.
     pub leave_patience: Span,
     /// An unneeded connection is closed after this long without a message. 60 s.
     pub idle: Span,
-    /// A resource that is not used here, and about which no message arrives, is quit after this long; the registry
-    /// keeps it. 10 min: longer than the interval of a job that runs every few minutes.
+    /// A resource that is not used here is quit after this long. 10 min: longer than the interval of a job that runs
+    /// every few minutes.
     pub unused: Span,
-    /// How long a peer with a thread of its own spins after a message, yielding the core: waking a sleeping core takes
-    /// longer than a message. 0 by default; 200 µs on the real network.
+    /// How long a peer with a thread of its own spins after a message: waking a sleeping core takes longer than a
+    /// message. 0 by default; 200 µs on the real network.
     pub awake: Span,
     /// The maximum number of waiting and holding clients. 100,000.
     pub most_clients: usize,
-    /// The maximum number of items stored for one host, over all resources: requests, early updates, replies. Further
-    /// updates of that host are treated as lost. 250,000: more than twice what its clients can cause.
+    /// The maximum number of items stored for one host, over all resources. Further updates of that host are treated as
+    /// lost. 250,000: more than twice what its clients can cause.
     pub ration: usize,
-    /// The supported versions of messages and log entries. Tests change it to simulate a later program.
+    /// The supported versions. Tests change it to simulate a later program.
     pub versions: Versions,
     /// The registry's configuration.
     pub registry: peerlock_registry::Config,

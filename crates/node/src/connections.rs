@@ -31,16 +31,17 @@ use serde::{Deserialize, Serialize};
 pub const BEAT: Span = Span::from_secs(1);
 /// A peer that does not answer this many probes is considered gone.
 const MOST_ASKED: u32 = 3;
-/// A connection without data for this long is idle; an idle connection is probed at this interval.
+/// A connection without data for this long is idle, and is probed at this interval.
 const REST: Span = Span::from_secs(20);
 const LOST: &str = "a packet was lost";
 
+/// A message between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
     /// The number of the connection, chosen by the side that opened it.
     pub number: u64,
-    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process:
-    /// that is another connection.
+    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process,
+    /// which is another connection.
     pub answer: u64,
     /// The content.
     pub segment: Segment,
@@ -125,7 +126,7 @@ impl Connections {
         Self { epochs, ..Self::default() }
     }
 
-    /// Returns whether no connection exists or is wanted, and nothing is to be sent or reported.
+    /// Returns whether no connection exists or is wanted, and nothing is pending.
     pub fn is_idle(&self) -> bool {
         self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
     }
@@ -302,8 +303,7 @@ impl Connections {
         }
     }
 
-    /// Handles a numbered data packet. Returns the epoch if it is the next one. If an earlier one is missing, the
-    /// connection breaks.
+    /// Returns the epoch if this is the next data packet. If an earlier one is missing, the connection breaks.
     fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
         self.up(peer, now);
         let end = self.ends.get_mut(&peer)?;
@@ -425,7 +425,6 @@ mod tests {
         assert!(matches!(next.changes.last(), Some(Change::Down(..))));
     }
 
-    /// The restarted clock makes the new `Open` look old.
     #[test]
     fn restarted_opener_with_an_earlier_clock_reconnects() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
@@ -494,14 +493,12 @@ mod tests {
 
     #[test]
     fn silent_peer_is_given_up_soon_after_recent_data() {
-        // In the third case it becomes idle while it is being probed.
         for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
             if is_notified {
                 one.send(peer(2), 1, vec![7], now);
             }
-            // No packet of one arrives from here on.
             let first = now + if is_notified { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));

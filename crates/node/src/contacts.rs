@@ -47,18 +47,16 @@ pub struct Contact {
     pub founder: Option<PeerId>,
     /// It is of another cluster or of no common version: the rest of this connection is ignored.
     is_foreign: bool,
-    /// Negotiated by the hellos of this connection.
     version: u16,
     link: Link,
 }
 
 impl Contact {
-    /// Returns whether messages are transmitted at once, on a direct connection.
     pub fn is_open(&self) -> bool {
         self.epoch.is_some() && self.link.is_open()
     }
 
-    /// Returns whether messages are transmitted at once, on a connection of either kind.
+    /// The same, on a connection of either kind.
     pub fn is_connected(&self) -> bool {
         self.way().is_some() && self.link.is_open()
     }
@@ -71,18 +69,17 @@ impl Contact {
         self.relayed.is_some()
     }
 
-    /// Returns whether the connection was used within this time, or an acknowledgement is pending on either side.
+    /// Returns whether the connection was used within this time, or an acknowledgement is pending.
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Returns whether nothing was received for a second while a message was unacknowledged. The transport reports a
+    /// Returns whether nothing was received for a second while a message was unacknowledged: the transport reports a
     /// silently broken connection only seconds later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
 
-    /// Returns whether the connection was recently confirmed to work, as far as that can be known.
     pub fn is_trusted(&self, now: Time) -> bool {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
     }
@@ -114,8 +111,7 @@ pub enum Update {
     Notice(Notice),
 }
 
-/// A host that acknowledges nothing for this long is unreachable. Our choice: the time to doubt a connection and
-/// replace it by a relayed one.
+/// Our choice: the time to doubt a connection and replace it by a relayed one.
 const UNREACHABLE: Span = Span::from_secs(2);
 /// More than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
@@ -128,7 +124,6 @@ pub struct Contacts {
     links: u32,
     hosts: BTreeMap<PeerId, Contact>,
     unacknowledged: BTreeSet<PeerId>,
-    /// Sends and hang-ups to be executed, in order.
     out: Vec<Effect>,
 }
 
@@ -198,7 +193,6 @@ impl Contacts {
         })
     }
 
-    /// Starts a direct connection, and queues the hello.
     pub fn up(&mut self, host: PeerId, epoch: u64, address: String, ours: Option<ClusterId>, now: Time) {
         self.make_room(host);
         let contact = self.entry(host, now);
@@ -258,7 +252,6 @@ impl Contacts {
         }
     }
 
-    /// Starts a relayed connection, unless there is a direct one.
     pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
         if !self.hosts.contains_key(&host) && self.hosts.len() >= MOST_HOSTS {
             return;
@@ -284,8 +277,7 @@ impl Contacts {
         self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
-    /// Returns whether a relayed connection to such a host is due. A host that was never met, or let go, is dialled
-    /// first, which is as fast in normal operation.
+    /// A host that was never met, or let go, is dialled first, which is as fast in normal operation.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
         let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
         contact.is_some_and(|contact| match contact.epoch {
@@ -294,7 +286,6 @@ impl Contacts {
         })
     }
 
-    /// Returns whether a host is connected and not in doubt.
     pub fn is_well(&self, host: PeerId, now: Time) -> bool {
         self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
     }
@@ -304,13 +295,12 @@ impl Contacts {
         self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
     }
 
-    /// Returns whether nothing was received for two seconds, directly or relayed, although an acknowledgement was due.
+    /// Returns whether nothing was received for too long, directly or relayed, while a message was unacknowledged.
     pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
         let silent = |contact: &Contact| now.since(contact.owed.max(contact.last_received)) >= UNREACHABLE;
         self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
     }
 
-    /// Handles a received frame; its consequences are appended to `update`.
     pub fn on_bytes(
         &mut self,
         host: PeerId,
@@ -380,9 +370,9 @@ impl Contacts {
         update.push(why);
     }
 
-    /// Sends a reliable message, now or when the host is connected. Returns whether it is directly connected.
+    /// Sends a message, now or when the host is connected. Returns whether it is directly connected.
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, update: &mut Vec<Update>) -> bool {
-        // Checked before the message has a number: a message that is never transmitted is never acknowledged.
+        // A message that is never transmitted must not get a number: it would never be acknowledged.
         if body.len() > MOST_BYTES {
             update.push(Update::Notice(Notice::TooLong { host: to, bytes: body.len() }));
             // With `goes_on` the resource would be counted again at once, and the next message may be as long.
@@ -418,7 +408,6 @@ impl Contacts {
         }
     }
 
-    /// Breaks a link, as if its buffer were full.
     #[cfg(test)]
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
@@ -426,7 +415,7 @@ impl Contacts {
         self.out.push(Effect::HangUp(host, Parting::Nonsense));
     }
 
-    /// Sends an unreliable message, which is lost if the host is not connected. `by_any_way` allows relaying.
+    /// `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
@@ -450,7 +439,6 @@ impl Contacts {
         }
     }
 
-    /// Returns the queued effects for relayed connections.
     pub fn take_relayed(&mut self) -> Vec<Effect> {
         let hosts = &self.hosts;
         let goes_by_others = |effect: &mut Effect| match effect {
@@ -461,7 +449,6 @@ impl Contacts {
         self.out.extract_if(.., goes_by_others).collect()
     }
 
-    /// Appends the queued effects. Returns the number of sends.
     pub fn hand_out(&mut self, out: &mut Vec<Effect>) -> u64 {
         let sent = self.out.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count();
         out.append(&mut self.out);
@@ -486,7 +473,6 @@ impl Contacts {
         self.hosts.len()
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
         for host in &self.unacknowledged {
             assert!(self.hosts.contains_key(host), "an acknowledgement to {host} is due, which is forgotten");
@@ -518,7 +504,6 @@ mod tests {
     const HOST: PeerId = PeerId::new(2);
     const RELAYED: u64 = 1 << 63;
 
-    /// Returns contacts with one relayed host.
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(7, Versions::OURS);
         contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);

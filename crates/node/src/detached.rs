@@ -7,7 +7,7 @@ use peerlock_types::{Key, Ticket};
 
 use crate::Name;
 
-/// The detached grants that are being dropped, queried, or have returned.
+/// The synchronization of the detached grants of this host with the registry.
 #[derive(Default)]
 pub struct Detached {
     /// Grants without an owner, to be dropped in the next session.
@@ -15,9 +15,9 @@ pub struct Detached {
     /// Grants that have ended here without their client's knowledge, and whose drop the registry has not confirmed: the
     /// aliases to release then, by resource and fencing number.
     ending: BTreeMap<(Key, u64), Ticket>,
-    /// The grants on the pages received so far.
+    /// The grants on the received pages …
     found: BTreeSet<(Key, u64)>,
-    /// The lowest log index of these pages.
+    /// … and the lowest log index of these.
     index: Option<u64>,
     /// The highest log index of a page from which a grant was added as returned.
     returned: u64,
@@ -26,67 +26,57 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Adds a grant without an owner.
     pub fn orphan(&mut self, name: Name, fencing: u64) {
         self.orphans.push((name, fencing));
     }
 
-    /// Removes and returns the grants without an owner.
     pub fn take_orphans(&mut self) -> Vec<(Name, u64)> {
         take(&mut self.orphans)
     }
 
-    /// Adds an ended grant whose slot is to be released later.
+    /// Adds an ended grant whose slot is released later.
     pub fn end(&mut self, resource: Key, fencing: u64, alias: Ticket) {
         self.ending.insert((resource, fencing), alias);
     }
 
-    /// The registry has dropped a grant. Returns the alias to release.
     pub fn ended(&mut self, resource: Key, fencing: u64) -> Option<Ticket> {
         self.ending.remove(&(resource, fencing))
     }
 
-    /// Removes the grant of an alias that was revoked.
     pub fn drop_alias(&mut self, alias: Ticket) {
         self.ending.retain(|_, ending| *ending != alias);
     }
 
-    /// The session is over, and with it all slots to be released.
     pub fn on_session_over(&mut self) {
         self.ending.clear();
     }
 
-    /// Returns the ended grants.
     pub fn ending(&self) -> impl Iterator<Item = (Key, u64, Ticket)> {
         self.ending.iter().map(|((resource, fencing), alias)| (*resource, *fencing, *alias))
     }
 
-    /// Returns the number of grants without an owner.
     pub fn orphans(&self) -> usize {
         self.orphans.len()
     }
 
-    /// Starts a page with this log index.
     pub fn begin_page(&mut self, index: u64) {
         self.index = Some(self.index.map_or(index, |all| all.min(index)));
     }
 
-    /// Adds a grant of the page.
     pub fn see(&mut self, resource: Key, fencing: u64) {
         self.found.insert((resource, fencing));
     }
 
-    /// Records that a grant was added from a page with this log index.
+    /// A grant was added from a page with this log index.
     pub fn on_returned(&mut self, index: u64) {
         self.returned = self.returned.max(index);
     }
 
-    /// Returns whether all grants were reported once.
     pub fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Ends the last page. Returns all reported grants, unless the pages are older than a returned grant.
+    /// Returns all reported grants, unless the pages are older than a returned grant.
     pub fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
         self.is_known = true;
         let (found, index) = (take(&mut self.found), self.index.take());

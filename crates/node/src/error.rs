@@ -13,19 +13,14 @@ use crate::{Name, json};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "snake_case")]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub enum Error {
     /// The name is invalid. Nothing was requested.
     #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text")]
-    BadName {
-        /// The given name.
-        name: String,
-        /// The reason.
-        why: String,
-    },
+    BadName { name: String, why: String },
     /// The number of slots is invalid. Nothing was requested.
     #[error("a resource cannot have {slots} slots: give a number from 1 to {MOST_SLOTS}")]
     BadSlots {
-        /// The given number.
         #[serde(rename = "asked")]
         slots: u32,
     },
@@ -36,10 +31,8 @@ pub enum Error {
         SHORTEST_TTL.as_millis()
     )]
     BadLease {
-        /// The given lease duration.
         #[serde(rename = "ttl_ms", with = "json")]
         ttl: Duration,
-        /// The given grace period.
         #[serde(rename = "grace_ms", with = "json")]
         grace: Duration,
     },
@@ -50,27 +43,20 @@ pub enum Error {
         quoted(name)
     )]
     SlotsMismatch {
-        /// Name of the resource.
         name: Name,
-        /// Its number of slots.
         has: u32,
-        /// The number that the request expected.
+        /// Expected by the request.
         asked: u32,
     },
     /// The cluster has no such resource.
     #[error("there is no resource {name}: it was never acquired, or the name is misspelt")]
-    NoSuchResource {
-        /// The given name.
-        name: Name,
-    },
-    /// The resource cannot be deleted: a client uses it, or an evicted session may not know of its eviction yet.
+    NoSuchResource { name: Name },
+    /// The resource cannot be deleted: a client uses it, or an evicted session may not know of its eviction.
     #[error("{name} was not removed: {}", why_used(name, host, *forced))]
     InUse {
-        /// Name of the resource.
         name: Name,
-        /// Name of a host where it is used, if known.
         host: String,
-        /// Whether an evicted session is the only reason: its agent still has the same session.
+        /// An evicted session is the only reason: its agent still has the same session.
         #[serde(default)]
         forced: bool,
     },
@@ -81,42 +67,37 @@ pub enum Error {
         None => String::new(),
     })]
     NotAcquired {
-        /// Name of the resource.
         name: Name,
-        /// Number of requests ahead, if known.
+        /// Requests ahead, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<u32>,
     },
-    /// No quorum: this process has no session, since too few voters, or no member at all, can be reached.
+    /// This process has no session, since too few voters, or no member at all, can be reached.
     #[error(
         "no quorum for {}, so nothing can be granted: {}. Start their agents, or fix the network to them; this peer \
          then continues. Only if they are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
-        /// The voters that have not answered.
         missing: Vec<Missing>,
-        /// How long the registry has not answered, or there has been no session.
+        /// Since when the registry has not answered, or there is no session.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
-    /// A census is in progress, or the coordinator does not answer. Continues when all missing hosts have replied or
-    /// their sessions have expired.
+    /// A census is in progress, or the coordinator does not answer. The resource continues when all missing hosts have
+    /// replied or their sessions have expired.
     #[error("{name} has been stalled for {}: {}", roughly(*.since), awaited(.missing))]
     Recovering {
-        /// Name of the resource.
         name: Name,
-        /// Hosts that have not replied.
         missing: Vec<Missing>,
-        /// How long the census has been waiting for them.
+        /// The age of the census.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
     /// The grant was lost with the session of its peer. Other clients may hold the slot.
     #[error("this grant is no longer valid: {why}, {} after its session was last confirmed", roughly(*.since))]
     SessionLost {
-        /// Time from the last confirmed renewal of the session to its end.
+        /// From the last confirmed renewal of the session to its end.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
-        /// Why the session ended.
         why: String,
     },
     /// The grant was revoked: its holder has the rest of its lease to stop. Or its host was evicted, and other clients
@@ -126,9 +107,8 @@ pub enum Error {
         false => "revoked by an administrator",
     })]
     Revoked {
-        /// Name of the resource.
         name: Name,
-        /// Whether the host was evicted, without waiting for the holder.
+        /// The host was evicted, without waiting for the holder.
         #[serde(default)]
         forced: bool,
     },
@@ -139,14 +119,10 @@ pub enum Error {
          it with --join"
     )]
     OtherCluster {
-        /// Number of the other peer.
         #[serde(with = "json")]
         peer: PeerId,
-        /// Its address.
         address: String,
-        /// ID of this cluster.
         ours: String,
-        /// ID of the other cluster.
         theirs: String,
     },
     /// The peer's program supports no message version of this one. Nothing has changed here.
@@ -155,14 +131,10 @@ pub enum Error {
          older of the two. Consecutive releases are compatible, so upgrade one release at a time"
     )]
     OtherVersion {
-        /// Number of the other peer.
         #[serde(with = "json")]
         peer: PeerId,
-        /// Its address.
         address: String,
-        /// Versions that this program supports.
         ours: String,
-        /// Versions that the other program supports.
         theirs: String,
     },
     /// The lease expired before it was renewed, the grant was released, or it never existed.
@@ -172,44 +144,27 @@ pub enum Error {
     #[error(
         "{limit} clients wait or hold a slot at this peer, which is the limit: try again later, or at another peer"
     )]
-    Busy {
-        /// The limit.
-        limit: usize,
-    },
+    Busy { limit: usize },
     /// No peer could be reached to join.
     #[error(
         "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only \
          the first peer of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
-    NoPeer {
-        /// The addresses tried, and the error of each.
-        tried: Vec<(String, String)>,
-    },
+    NoPeer { tried: Vec<(String, String)> },
     /// The peer is stopping.
     #[error("this peer is stopping and accepts no requests: try again when it is back, or at another peer")]
     Stopped,
     /// There is no agent. Nothing was requested.
     #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or set PEERLOCK_AGENT")]
-    NoAgent {
-        /// The address of the agent's API.
-        endpoint: String,
-        /// The system's error.
-        why: String,
-    },
-    /// The connection to the agent broke, so the outcome is unknown. A slot of the connection is released; a detached
-    /// grant may remain until the end of its lease.
+    NoAgent { endpoint: String, why: String },
+    /// The outcome is unknown. A slot of the connection is released; a detached grant may remain until the end of its
+    /// lease.
     #[error("the connection to the agent at {endpoint} broke: {why}. Check that it is running, and try again")]
-    Broken {
-        /// The address of the agent's API.
-        endpoint: String,
-        /// The reason.
-        why: String,
-    },
+    Broken { endpoint: String, why: String },
     /// The request was refused, for a reason in text.
     #[error("{message}")]
     Refused {
-        /// The class of the reason.
         class: Class,
         /// What failed, and what to do.
         message: String,
@@ -226,7 +181,7 @@ pub struct Missing {
     pub peer: PeerId,
     /// Name of the host, or its address. Empty if both are unknown.
     pub name: String,
-    /// Time since it disconnected, or for which it has not answered if it is connected.
+    /// Time since it disconnected, or for which a connected host has not answered.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
@@ -237,7 +192,6 @@ pub struct Missing {
     pub ends: Option<Duration>,
 }
 
-/// Quotes a name for a shell, if necessary.
 fn quoted(name: &Name) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match name.as_str() {

@@ -6,7 +6,6 @@
 
 use peerlock_types::PeerId;
 
-/// The host that we have named.
 #[derive(Default)]
 pub struct Founding {
     founder: Option<PeerId>,
@@ -17,8 +16,7 @@ impl Founding {
         self.founder
     }
 
-    /// Names a host if none is named. `others` are the hosts that we have met, with their choices. Returns whether a
-    /// host was named now.
+    /// `others` are the hosts that we have met, with their choices. Returns whether a host was named now.
     pub fn name(&mut self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
         let is_new = self.founder.is_none();
         if is_new {
@@ -32,12 +30,10 @@ impl Founding {
         self.founder == Some(me) && others.iter().all(|(_, founder)| *founder == Some(me))
     }
 
-    /// A host has disconnected: if it is the named one, another may be named.
     pub fn on_down(&mut self, host: PeerId) {
         self.founder.take_if(|founder| *founder == host);
     }
 
-    /// Asserts the invariants between steps. `is_there` tells whether a host is connected, or this one.
     pub fn check(&self, is_there: impl Fn(PeerId) -> bool) {
         assert!(self.founder.is_none_or(is_there), "the host that is to create a cluster has disconnected");
     }
@@ -48,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_creator_is_kept_until_it_disconnects() {
+    fn named_creator_stays_until_it_disconnects() {
         let (me, older, younger) = (PeerId::new(2), PeerId::new(1), PeerId::new(3));
         let mut founding = Founding::default();
         assert!(founding.name(me, &[(younger, None)]));

@@ -1,5 +1,5 @@
-//! A fuzzing member for tests: it knows the secret and the format, and sends every kind of message, with received and with
-//! extreme values. Both ways follow the types by serde, so a new kind of message is covered automatically.
+//! A fuzzing member for tests: it knows the secret and the format, and sends every kind of message, with received and
+//! with extreme values. Both ways follow the types by serde, so a new kind of message is covered automatically.
 //!
 //! ```text
 //!   received ──Tree──► numbers and texts by the names of their fields ──┐
@@ -61,7 +61,6 @@ impl Chance {
         of.get(rng.below(of.len().max(1) as u64) as usize).cloned()
     }
 
-    /// Returns most often a received value of this name, or its neighbour.
     fn number(&mut self, name: &str) -> u128 {
         let last_received = self.numbers.get(name).and_then(|last_received| Self::pick(&mut self.rng, last_received));
         match (self.rng.below(10), last_received) {
@@ -117,7 +116,6 @@ impl Chance {
 pub struct Fuzzer {
     chance: Chance,
     cluster: ClusterId,
-    /// Received messages, to be sent again with changes.
     bodies: Vec<Tree>,
     messages: Vec<Tree>,
     /// It also sends messages of voters and leaders.
@@ -173,7 +171,6 @@ impl Fuzzer {
     /// Returns the next frame, for a connection on which both sides have sent a hello.
     pub fn frame(&mut self) -> Vec<u8> {
         let frame = match self.chance.rng.below(400) {
-            // These end the connection.
             0 => {
                 self.count("frames");
                 self.draw::<Frame>()

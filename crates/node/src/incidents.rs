@@ -11,16 +11,13 @@ use crate::Error;
 /// The maximum number of hosts of other clusters that are logged.
 const MOST_FOREIGN: usize = 100;
 
-/// The last logged conditions.
 #[derive(Default)]
 pub struct Incidents {
     missing: Vec<PeerId>,
     refused: Option<Refusal>,
     halted: bool,
     registry_message: Option<String>,
-    /// A host of another cluster or version.
     other: Option<Error>,
-    /// The logged hosts of other clusters.
     foreign: BTreeSet<(PeerId, ClusterId)>,
     /// Clusters that ours was reportedly recovered as while our session is valid: since when, and whether that was
     /// logged.
@@ -30,51 +27,44 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// There is a session: the reasons may be logged again, except for a halted registry, which is final.
+    /// The reasons may be logged again, except for a halted registry, which is final.
     pub fn on_session(&mut self) {
         (self.missing, self.refused, self.registry_message, self.other) = <_>::default();
     }
 
-    /// These voters are missing. Returns whether that is new.
     pub fn miss(&mut self, voters: Vec<PeerId>) -> bool {
         let is_new = self.missing != voters;
         self.missing = voters;
         is_new
     }
 
-    /// The registry refuses us. Returns whether that is new.
     pub fn refuse(&mut self, why: Refusal) -> bool {
         self.refused.replace(why) != Some(why)
     }
 
-    /// Our own voter has halted. Returns whether that is new.
     pub fn halt(&mut self) -> bool {
         !std::mem::replace(&mut self.halted, true)
     }
 
-    /// A registry message is malformed. Returns whether that is new.
     pub fn misread(&mut self, why: &str) -> bool {
         self.registry_message.replace(why.to_owned()).as_deref() != Some(why)
     }
 
-    /// A host of another cluster or version was met. Returns whether that is new.
     pub fn meet(&mut self, other: Error) -> bool {
         self.other.replace(other.clone()) != Some(other)
     }
 
-    /// Returns the last such host.
     pub fn other(&self) -> Option<&Error> {
         self.other.as_ref()
     }
 
-    /// A host of another cluster was met. Returns whether that is new and there is room.
+    /// Returns whether that is new and there is room.
     pub fn meet_foreign(&mut self, host: PeerId, theirs: ClusterId) -> bool {
         self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs))
     }
 
-    /// A host reports that our cluster was recovered while our session is valid, last confirmed at `confirmed`. Returns
-    /// `None` as long as the session was not renewed since the first such report, so that nothing contradicts it.
-    /// Otherwise returns whether that is new.
+    /// Our cluster was reportedly recovered while our session is valid, last confirmed at `confirmed`. Returns `None`
+    /// as long as no later renewal contradicts the report, otherwise whether that is new.
     pub fn meet_beside(&mut self, theirs: ClusterId, confirmed: Time, now: Time) -> Option<bool> {
         if self.beside.len() >= MOST_FOREIGN && !self.beside.contains_key(&theirs) {
             return None;
@@ -83,15 +73,13 @@ impl Incidents {
         (confirmed > *first).then(|| !std::mem::replace(is_notified, true))
     }
 
-    /// A host reports that our cluster was recovered as `theirs`. Returns whether that was first reported at least this
-    /// long ago, and no other since.
+    /// Returns whether this recovery was first reported at least this long ago, and no other since.
     pub fn is_recovered(&mut self, theirs: ClusterId, now: Time, certain: Span) -> bool {
         self.recovery.take_if(|(id, _)| *id != theirs);
         let (_, first) = *self.recovery.get_or_insert((theirs, now));
         now.since(first) >= certain
     }
 
-    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.foreign.len() + self.beside.len()

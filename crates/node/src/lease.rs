@@ -30,13 +30,11 @@ pub struct Lease {
     pub lost: Option<Time>,
 }
 
-/// The end of this process's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// As far as confirmed.
     pub until: Time,
-    /// Clients are asked to stop at most this long before, if their own grace period is longer. Leaves time for late
-    /// renewals.
+    /// Clients are asked to stop at most this long before, if their own grace period is longer: time for late renewals.
     pub grace: Span,
 }
 
@@ -54,7 +52,6 @@ pub enum Verdict {
 }
 
 impl Lease {
-    /// Returns when it ends unless renewed.
     pub fn deadline(&self) -> Time {
         let own = self.renewed + self.ttl;
         if makes(Mutation::BeyondSession) {
@@ -63,7 +60,6 @@ impl Lease {
         self.lost.unwrap_or_else(|| self.bound.map_or(own, |bound| own.min(bound.until)))
     }
 
-    /// Returns when to check it again.
     pub fn next(&self) -> Time {
         match self.lost {
             Some(end) => end,
@@ -72,18 +68,15 @@ impl Lease {
         }
     }
 
-    /// Returns the time until which it can be renewed.
     fn last_call(&self) -> Time {
         let own = before(self.renewed + self.ttl, self.grace);
         self.bound.map_or(own, |bound| own.min(before(bound.until, self.grace.min(bound.grace))))
     }
 
-    /// Returns the session that ends it, if its own duration has not run out.
     pub fn lost_with(&self, now: Time) -> Option<Bound> {
         self.bound.filter(|_| now < before(self.renewed + self.ttl, self.grace))
     }
 
-    /// Renews it, if it is not too late.
     pub fn renew(&mut self, now: Time) -> bool {
         let stands = self.lost.is_none() && now < self.last_call();
         if stands {
@@ -92,7 +85,6 @@ impl Lease {
         stands
     }
 
-    /// Extends it to a renewed session. Returns whether its deadline has moved.
     pub fn extend(&mut self, bound: Bound) -> bool {
         let before = self.deadline();
         if self.bound.is_some() {
@@ -101,7 +93,7 @@ impl Lease {
         self.deadline() > before
     }
 
-    /// Updates its state. After a long pause of the process, even a lease that the peer renews is lost.
+    /// After a long pause of the process, even a lease that the peer renews is lost.
     pub fn look(&mut self, now: Time) -> Verdict {
         if let Some(end) = self.lost {
             return if now >= end { Verdict::Over } else { Verdict::Stands };
@@ -118,7 +110,6 @@ impl Lease {
     }
 }
 
-/// Subtracts, saturating at zero.
 fn before(time: Time, span: Span) -> Time {
     Time::from_nanos(time.as_nanos().saturating_sub(span.as_nanos()))
 }

@@ -16,9 +16,9 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted to
-//! the old process are lost, since it may have acted on them; others go to the new process. A link that exceeds its buffer
-//! *breaks*: it starts a new life by itself. Lost messages are returned to the caller, which requests another
+//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted
+//! to the old process are lost, since it may have acted on them; others go to the new process. A link that exceeds its
+//! buffer *breaks*: it starts a new life by itself. Lost messages are returned to the caller, which requests another
 //! generation.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mutation::{Mutation, makes};
 
-/// Identifies a process and how often it has broken this link.
+/// A process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
     /// Unique among the processes of this peer.
@@ -39,32 +39,24 @@ pub struct Life {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// The first frame on every connection.
     Hello {
         life: Life,
-        /// The receiver's life as known here, and how many messages of that life were received.
+        /// The receiver's life as known here, and the number of messages received of it.
         has: Option<(Life, u64)>,
         /// A receiver of another cluster ignores the connection.
         cluster: Option<ClusterId>,
     },
-    /// A reliable message.
     Data {
         /// Consecutive in each life, from 1.
         number: u64,
-        /// The number of messages received from the other side.
+        /// The number of messages received.
         has: u64,
-        /// The encoded message.
         #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
     /// An acknowledgement, if there is no `Data` to carry it.
-    Ack {
-        /// The number of messages received from the other side.
-        has: u64,
-    },
-    /// An unreliable message.
+    Ack { has: u64 },
     Loose {
-        /// The encoded message.
         #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
@@ -86,7 +78,6 @@ pub enum Received {
     /// The other side has received fewer messages than it acknowledged. The link has started a new life; the connection
     /// must be closed, and both count from 1 on the next.
     Forgotten {
-        /// The unacknowledged messages.
         lost: Vec<Vec<u8>>,
     },
     /// A protocol violation: the connection must be closed.
@@ -95,12 +86,10 @@ pub enum Received {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The unacknowledged messages.
     pub lost: Vec<Vec<u8>>,
 }
 
-/// The maximum number and size of unacknowledged messages: more than a peer that requests for each of its clients at
-/// once.
+/// The maximum number and size of unacknowledged messages: more than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -108,7 +97,6 @@ const MOST_BYTES: usize = 8 << 20;
 enum Stage {
     /// Not connected, or the rest of this connection is ignored.
     Closed,
-    /// Our hello was sent.
     Greeting,
     Open,
 }
@@ -124,14 +112,13 @@ pub struct Link {
     gone_out: u64,
     retained: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// The number of messages received.
     has: u64,
     /// … and acknowledged.
     acked: u64,
 }
 
 impl Link {
-    /// Creates a link of this process to an unknown peer. `number` must be unique within the process.
+    /// `number` is unique within the process.
     pub fn new(process: u64, number: u32) -> Self {
         // The lower half counts breaks.
         Self::of(Life { process, part: u64::from(number) << 32 })
@@ -161,7 +148,7 @@ impl Link {
         self.stage = Stage::Closed;
     }
 
-    /// Returns whether both sides have sent a hello, so that messages are transmitted at once.
+    /// Returns whether both sides have sent a hello.
     pub fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
@@ -194,7 +181,6 @@ impl Link {
         Ok(frame)
     }
 
-    /// Drops all messages and starts a new life.
     pub fn restart(&mut self) -> Vec<Vec<u8>> {
         let lost = self.retained.drain(..).collect();
         let mine = Life { part: self.mine.part + 1, ..self.mine };
@@ -202,7 +188,6 @@ impl Link {
         lost
     }
 
-    /// Returns the frame of an unreliable message, which is lost if the link is not open.
     pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
     }
@@ -228,7 +213,7 @@ impl Link {
         self.has - self.acked
     }
 
-    /// Handles a frame. Retransmissions are appended to `out`.
+    /// Retransmissions are appended to `out`.
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Received {
         match (self.stage, frame) {
             (Stage::Closed, _) => Received::Nothing,
@@ -285,7 +270,7 @@ impl Link {
         last_received
     }
 
-    /// Handles an acknowledgement of the first `has` messages. Returns false if fewer were sent.
+    /// Drops the first `has` messages. Returns false if fewer were sent.
     fn confirm(&mut self, has: u64) -> bool {
         if has > self.sent {
             return false;
@@ -314,7 +299,6 @@ mod tests {
 
     use super::*;
 
-    /// One end, frames in flight from it, and messages that arrived at it.
     struct End {
         link: Link,
         wire: VecDeque<Frame>,

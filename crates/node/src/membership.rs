@@ -25,7 +25,6 @@ enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dialled {
     why: Why,
-    /// The host that last answered there.
     found: Option<PeerId>,
 }
 
@@ -62,13 +61,12 @@ impl Membership {
         &self.addresses
     }
 
-    /// Adds a configured address. Returns whether to dial it now.
     pub fn dial(&mut self, address: &str) -> bool {
         self.begin(address, Why::Given)
     }
 
-    /// Adds the registered addresses of a needed host, which take precedence over those named by a host. Returns the
-    /// addresses to stop dialling and those to dial.
+    /// Registered addresses take precedence over those named by a host. Returns the addresses to stop dialling and
+    /// those to dial.
     pub fn dial_host(
         &mut self,
         host: PeerId,
@@ -128,7 +126,6 @@ impl Membership {
         }
     }
 
-    /// Returns whether to stop dialling an address that failed.
     pub fn on_unreached(&mut self, address: &str) -> bool {
         let Some(Dialled { why: Why::Event { failures, .. }, .. }) = self.dialled.get_mut(address) else {
             return false;
@@ -150,8 +147,7 @@ impl Membership {
         self.dialled.len()
     }
 
-    /// Returns the dialled addresses of other hosts that satisfy the predicate. It is given the host and, if the
-    /// address is dialled only because the host is needed, the address.
+    /// The predicate is given the host and, if the address is dialled only because the host is needed, the address.
     pub fn dialled_at(&self, is_so: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
         let those = self.dialled.iter().filter(|(address, dialled)| {
             let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
@@ -169,7 +165,6 @@ impl Membership {
         }
     }
 
-    /// Resumes dialling all spare addresses.
     pub fn spare(&mut self) -> Vec<String> {
         let spare = std::mem::take(&mut self.spare);
         spare.into_iter().filter(|address| self.dial(address)).collect()
@@ -180,7 +175,7 @@ impl Membership {
         self.spare.remove(address) && self.dial(address)
     }
 
-    /// Adds the addresses of unconnected hosts that a host's greeting names. Returns those to dial.
+    /// Adds the addresses that a host's greeting names. Returns those to dial.
     pub fn on_hosts(
         &mut self,
         from: PeerId,

@@ -51,7 +51,7 @@ pub enum Mutation {
     OtherBoot,
     /// The session after a takeover may be shorter than its predecessor.
     ShorterSession,
-    /// A connection is closed as soon as one side does not need it, and its unacknowledged messages are dropped.
+    /// A connection is closed as soon as one side does not need it, and unacknowledged messages are dropped.
     IdleForgets,
     /// Custody without R10: a party that quits continues until the answer.
     GiveUpFirst,
@@ -82,7 +82,6 @@ pub fn mutation(mistake: Option<Mutation>) {
     NOW.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Returns whether this mutation is active.
 pub(crate) fn makes(_mistake: Mutation) -> bool {
     #[cfg(feature = "mutation")]
     return NOW.load(core::sync::atomic::Ordering::Relaxed) == _mistake as u8;

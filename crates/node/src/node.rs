@@ -52,22 +52,16 @@ enum Alarm {
     Ticket(TicketId),
     Survey(Key),
     Query(u64),
-    /// Ask again whether a holder has stopped.
     Revoke(u64),
-    /// Query again the parties of a resource to be deleted.
     Remove(u64),
     Look,
     /// Answer pending `look` calls without the registry.
     Lookers,
-    /// The registry has not answered a call.
     Caller(u64),
     Health,
     Acks,
-    /// Probe relayed connections.
     Relay,
-    /// Check that the hosts of the next waiters are reachable.
     Waiters,
-    /// Close unneeded connections.
     Sweep,
     Join,
     Leave,
@@ -105,6 +99,7 @@ pub enum Purpose {
     Link,
 }
 
+/// Returns the purpose of a message.
 pub fn purpose(bytes: &[u8]) -> Purpose {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
         // The first byte is the index of the variant in `Body`, so the rest need not be decoded.
@@ -128,7 +123,6 @@ pub struct Node {
     rng: Rng,
     now: Time,
     timers: Timers<Alarm>,
-    /// When to check the registry and the session next.
     attend_at: Option<Time>,
     clients: Clients,
     parts: Parts,
@@ -166,7 +160,6 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draining {
     No,
-    /// No more requests are accepted.
     Yes,
     /// The last client has ended.
     Done,
@@ -210,8 +203,8 @@ impl Node {
         })
     }
 
-    /// Handles one input. Appends the effects to `out`, takeover records first. `now` is read after the input was
-    /// received, from a clock that counts suspended time.
+    /// Handles one input, with the time after it was received, from a clock that counts suspended time. Appends the
+    /// effects to `out`, takeover records first.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go backwards");
         self.now = now;
@@ -325,8 +318,7 @@ impl Node {
         self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
-    /// Asserts the invariants between steps. Most are checked in debug builds only, and so rarely that the cost per
-    /// step does not grow.
+    /// Most are checked in debug builds only, and so rarely that the cost per step does not grow.
     fn check(&mut self) {
         assert!(self.update.is_empty(), "events of a step are handled in that step");
         let bound = self.session_state.bound();
@@ -454,15 +446,15 @@ impl Node {
         self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
-    /// Describes an awaited host: disconnected since when, or asked since when.
+    /// Describes an awaited host.
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
         let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
 
-    /// Describes an awaited party. If it is disconnected, `ends` is the time until its session has expired at the
-    /// latest, an election included: it may have been the registry leader.
+    /// The same for a party. If it is disconnected, `ends` is the time until its session has expired, an election
+    /// included: it may have been the registry leader.
     fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
         let last = self.cached_view.sessions_of(peer).next_back();

@@ -8,95 +8,53 @@ use crate::{Error, Missing};
 
 /// A condition for the log. It has no other effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub enum Notice {
     /// A frame of an unknown version or format was dropped.
     Malformed(Malformed),
     /// A message that violates the protocol was dropped.
     Unexpected(&'static str),
-    /// A process of a host has ended before it acknowledged all messages.
-    Lost {
-        /// The host.
-        host: PeerId,
-        /// The number of unacknowledged messages.
-        messages: usize,
-    },
+    /// A process of a host has ended before it acknowledged these messages.
+    Lost { host: PeerId, messages: usize },
     /// A message exceeds the maximum size, and was not sent.
-    TooLong {
-        /// The receiver.
-        host: PeerId,
-        /// The size; the maximum is about 1 MiB.
-        bytes: usize,
-    },
-    /// A message for this host was dropped: too many hosts are unconnected.
+    TooLong { host: PeerId, bytes: usize },
+    /// A message was dropped: too many hosts are unconnected.
     Unmet(PeerId),
-    /// A host has acknowledged too few messages, and all were dropped.
-    Broken {
-        /// The host.
-        host: PeerId,
-        /// The number of dropped messages.
-        messages: usize,
-    },
+    /// A host has acknowledged too few messages, and all of these were dropped.
+    Broken { host: PeerId, messages: usize },
     /// The session has ended: all grants are void, and another session is opened.
     SessionLost {
-        /// Time from the last confirmed renewal to the end.
+        /// From the last confirmed renewal to the end.
         since: Duration,
-        /// The reason.
         why: String,
-        /// The number of clients that have lost a slot.
+        /// The clients that have lost a slot.
         clients: usize,
     },
-    /// There is no session. Repeated at intervals, and when the missing voters change.
-    NoMajority {
-        /// The voters that have not answered.
-        missing: Vec<Missing>,
-        /// How long there has been no session.
-        since: Duration,
-    },
-    /// A host belongs to another cluster, and is ignored. Emitted once per host.
-    OtherCluster {
-        /// The other host.
-        host: PeerId,
-        /// Its address.
-        address: String,
-        /// Our cluster.
-        ours: ClusterId,
-        /// Its cluster.
-        theirs: ClusterId,
-    },
-    /// A host's program supports no version of ours, and is ignored. Emitted once per host.
-    OtherVersion {
-        /// The other host.
-        host: PeerId,
-        /// Its address.
-        address: String,
-        /// The versions that this program supports.
-        ours: Versions,
-        /// The versions that the other program supports.
-        theirs: Versions,
-    },
-    /// The cluster was recovered without this host, under a new ID.
+    /// Repeated at intervals, and when the missing voters change.
+    NoMajority { missing: Vec<Missing>, since: Duration },
+    /// A host belongs to another cluster. Emitted once per host.
+    OtherCluster { host: PeerId, address: String, ours: ClusterId, theirs: ClusterId },
+    /// A host's program supports no version of ours. Emitted once per host.
+    OtherVersion { host: PeerId, address: String, ours: Versions, theirs: Versions },
+    /// The cluster was recovered without this host.
     Recovered {
-        /// A host of the recovered cluster.
+        /// It belongs to the recovered cluster.
         host: PeerId,
-        /// The ID before the recovery, which is ours.
         ours: ClusterId,
-        /// The ID of the recovered cluster.
         theirs: ClusterId,
     },
-    /// The cluster was recovered although it has a majority: there are two clusters.
+    /// The cluster was recovered although it has a quorum: there are two clusters.
     RecoveredBeside {
-        /// A host of the recovered cluster.
+        /// It belongs to the recovered cluster.
         host: PeerId,
-        /// The ID of the cluster with the majority.
         ours: ClusterId,
-        /// The ID of the recovered cluster.
         theirs: ClusterId,
     },
-    /// The registry refuses a session to this process. It continues to try.
+    /// The registry refuses a session to this process, which continues to try.
     Refused(Refusal),
-    /// A registry message was dropped, for this reason. Emitted once in a row.
+    /// A registry message was dropped. Emitted once in a row.
     Incident(String),
-    /// The voter of this process has halted, for this reason.
+    /// The voter of this process has halted.
     Halted(String),
 }
 

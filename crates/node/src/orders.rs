@@ -8,7 +8,6 @@ use peerlock_types::{PeerId, Time};
 
 use crate::Name;
 
-/// A pending revocation.
 #[derive(Clone)]
 pub struct Revocation {
     pub name: Name,
@@ -18,7 +17,6 @@ pub struct Revocation {
     pub last_received: Time,
 }
 
-/// A pending deletion of a resource.
 pub struct Removal {
     name: Name,
     since: Time,
@@ -28,18 +26,14 @@ pub struct Removal {
     found: Option<u64>,
     /// The hosts of the parties, from the last answer of the registry.
     parties: BTreeSet<PeerId>,
-    /// The hosts that have reported no use.
     unused: BTreeSet<PeerId>,
-    /// The registry has refused although there were no parties.
     is_refused: bool,
 }
 
 /// The next step of a deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// None: the answering voter is behind an earlier one. Query again after a while.
     Nothing,
-    /// The resource does not exist.
     Gone {
         /// An earlier query has found it.
         was_there: bool,
@@ -65,12 +59,10 @@ impl Removal {
         self.since
     }
 
-    /// Returns whether a request to the registry is pending.
     pub fn is_asking(&self) -> bool {
         self.is_asking
     }
 
-    /// Returns the hosts of the parties, from the last answer.
     pub fn parties(&self) -> &BTreeSet<PeerId> {
         &self.parties
     }
@@ -80,7 +72,6 @@ impl Removal {
         !replace(&mut self.is_asking, true)
     }
 
-    /// Handles the registry's answer to a query.
     pub fn on_result(&mut self, page: Page) -> Found {
         self.is_asking = false;
         if self.found.is_some_and(|index| page.index < index) {
@@ -102,23 +93,20 @@ impl Removal {
         Found::Shared { hosts: self.parties.clone(), give_up: self.parties.is_subset(&self.unused) }
     }
 
-    /// A host has reported no use. Returns whether it was the last one missing.
     pub fn on_unused(&mut self, host: PeerId) -> bool {
         self.unused.insert(host) && self.parties.is_subset(&self.unused)
     }
 
-    /// The registry has answered the deletion.
     pub fn on_outcome(&mut self) {
         self.is_asking = false;
     }
 
-    /// The registry has refused because of a party. Returns whether it had refused before, without any.
+    /// Returns whether the registry had refused before, without any parties.
     pub fn on_refused(&mut self) -> bool {
         replace(&mut self.is_refused, true)
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Orders {
     revocations: BTreeMap<u64, Revocation>,
@@ -126,7 +114,6 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Adds a revocation.
     pub fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64, now: Time) {
         self.revocations.insert(call, Revocation { name, peer, fencing, last_received: now });
     }
@@ -135,13 +122,12 @@ impl Orders {
         self.revocations.get(&call)
     }
 
-    /// A host has answered about a grant. Returns false if it was not asked.
+    /// Returns false if the host was not asked.
     pub fn on_answered(&mut self, call: u64, from: PeerId, now: Time) -> bool {
         let revocation = self.revocations.get_mut(&call).filter(|it| it.peer == from);
         revocation.map(|it| it.last_received = now).is_some()
     }
 
-    /// Adds a deletion.
     pub fn remove(&mut self, call: u64, name: Name, now: Time) {
         let (parties, unused) = (BTreeSet::new(), BTreeSet::new());
         let removal = Removal { name, since: now, is_asking: false, found: None, parties, unused, is_refused: false };
@@ -152,13 +138,11 @@ impl Orders {
         self.removals.get_mut(&call)
     }
 
-    /// Removes a command.
     pub fn end(&mut self, call: u64) {
         self.revocations.remove(&call);
         self.removals.remove(&call);
     }
 
-    /// Asserts the invariants between steps: each command has a timer.
     pub fn check(&self, revokes: impl Fn(u64) -> bool, removes: impl Fn(u64) -> bool) {
         for call in self.revocations.keys() {
             assert!(revokes(*call), "revocation {call} has no timer");
@@ -168,7 +152,6 @@ impl Orders {
         }
     }
 
-    /// Returns the number of pending commands.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.revocations.len() + self.removals.len()

@@ -5,28 +5,23 @@ use std::collections::BTreeMap;
 use peerlock_registry::ClusterId;
 use peerlock_types::{PeerId, Time};
 
-/// At most this many hosts are kept: one is enough to report that there is a second cluster.
+/// One is enough to report that there is a second cluster.
 const MOST: usize = 100;
 
 /// A host of another cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
-    /// The address at which it was met.
     pub address: String,
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// When it was last met.
     pub met: Time,
 }
 
-/// The hosts of other clusters, by number.
 #[derive(Default)]
 pub struct Others {
     hosts: BTreeMap<PeerId, Other>,
 }
 
 impl Others {
-    /// Records that a host belongs to another cluster.
     pub fn meet(&mut self, host: PeerId, other: Other) {
         if self.hosts.len() < MOST || self.hosts.contains_key(&host) {
             self.hosts.insert(host, other);
@@ -38,12 +33,10 @@ impl Others {
         self.hosts.retain(|known, other| *known != host && other.address != address);
     }
 
-    /// Returns the recorded hosts.
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Other)> {
         self.hosts.iter().map(|(host, other)| (*host, other))
     }
 
-    /// Returns the number of entries.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.hosts.len()

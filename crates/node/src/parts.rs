@@ -18,7 +18,6 @@ pub struct Part {
     pub opened: Time,
     /// Generations after the first.
     pub recoveries: u64,
-    /// When it last had an input.
     pub used: Time,
 }
 
@@ -29,12 +28,10 @@ pub struct GivenUp {
     at: Time,
 }
 
-/// Our choice: far longer than a message between two hosts with sessions takes, or a coordinator asks a party that the
-/// registry has not removed yet.
+/// Our choice: far longer than messages take, or than a coordinator asks a party that the registry has not removed yet.
 const REMEMBERED: Span = Span::from_secs(3600);
 
 pub struct Parts {
-    /// The limit of items stored for one host.
     ration: usize,
     parts: BTreeMap<Key, Part>,
     given_up: BTreeMap<Key, GivenUp>,
@@ -63,7 +60,6 @@ impl Parts {
         self.parts.iter()
     }
 
-    /// Starts a part, with grants taken over, unless it has started.
     pub fn open(&mut self, me: Session, name: &Name, inside: &[(Ticket, Grant)], now: Time) {
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
@@ -96,7 +92,6 @@ impl Parts {
         effects
     }
 
-    /// Drops a part except for its memory. Returns whether there was one.
     pub fn give_up(&mut self, resource: Key, now: Time) -> bool {
         let part = self.parts.remove(&resource);
         let is_there = part.is_some();
@@ -139,9 +134,8 @@ impl Parts {
         self.given_up.clear();
     }
 
-    /// Returns whether there is room for a message of a host. Only messages that accumulate are refused: a census or a
-    /// slot waits for replies and tokens, which are bounded (one per session asked, and per slot). Stored items are
-    /// counted only when the estimate exceeds the limit.
+    /// Only messages that accumulate are refused: a census or a slot waits for replies and tokens, which are bounded
+    /// (one per session asked, and per slot). Stored items are counted only when the estimate exceeds the limit.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {

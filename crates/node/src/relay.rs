@@ -1,7 +1,7 @@
 //! Relayed connections between two hosts that cannot connect to each other, through the registry leader.
 //!
-//! A session is renewed over a direct connection to the leader, never relayed. So any two hosts with valid sessions have
-//! the leader between them:
+//! A session is renewed over a direct connection to the leader, never relayed. So any two hosts with valid sessions
+//! have the leader between them:
 //!
 //! ```text
 //!   A               L (leader)           C
@@ -17,10 +17,11 @@
 //!
 //! Only reliable messages are relayed (not those of the registry, nor queries), and only without a direct connection.
 //!
-//! A connection on which nothing was received for a second, although a message is unacknowledged, is *in doubt*: it may have
-//! broken silently, which the transport notices late. The host is also tried through the leader. A host that receives such
-//! an attempt, and has received nothing on its own end for two seconds, closes the direct connection and continues through
-//! the leader; so does the other host on its answer. A host that is only slow stays on the direct connection.
+//! A connection on which nothing was received for a second, although a message is unacknowledged, is *in doubt*: it may
+//! have broken silently, which the transport notices late. The host is also tried through the leader. A host that
+//! receives such an attempt, and has received nothing on its own end for two seconds, closes the direct connection and
+//! continues through the leader; so does the other host on its answer. A host that is only slow stays on the direct
+//! connection.
 
 use std::collections::BTreeMap;
 

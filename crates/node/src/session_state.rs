@@ -30,7 +30,7 @@ pub enum Ask {
     /// Join, or quit in a generation, in this session.
     Join(Key, SessionId),
     Quit(Key, SessionId, u64),
-    /// Close a generation, or request another: the answer is ignored.
+    /// Close a generation, or request another.
     Inform,
     /// Persist or renew a detached grant.
     Detach {
@@ -68,11 +68,8 @@ pub enum Ask {
     Cluster,
     /// A page of all members, for `look`.
     Everybody,
-    /// Names of hosts, for `show`.
     Names(u64),
-    /// The detached grants of this host.
     Returned,
-    /// A page of resources.
     List(u64),
     Show(u64),
 }
@@ -94,7 +91,6 @@ pub enum Turn {
 
 enum Phase {
     Seeking,
-    /// The cluster ID is being recorded.
     Learned(ClusterId),
     In(Box<Member>),
 }
@@ -206,13 +202,13 @@ impl SessionState {
         self.is_recorded.then_some(self.identity.cluster)
     }
 
-    /// Returns the cluster of our session. The host that creates a cluster may have a session before the ID is
-    /// recorded: its voter's file names the cluster to the next process.
+    /// The host that creates a cluster may have a session before the ID is recorded: its voter's file names the cluster
+    /// to the next process.
     pub fn cluster_of_session(&self) -> ClusterId {
         self.identity.cluster
     }
 
-    /// Returns how many hosts must meet before one creates a cluster, and its ID; `None` if we know a cluster.
+    /// Returns how many hosts must meet before one creates a cluster, and its ID.
     pub fn expects(&self) -> Option<(usize, ClusterId)> {
         match (&self.phase, &self.origin) {
             (Phase::Seeking, Origin::Seeks { expect }) => *expect,
@@ -247,7 +243,6 @@ impl SessionState {
         }
     }
 
-    /// Returns the cluster if this was the first write of one that we create: its ID is to be recorded now.
     pub fn on_written(&mut self, number: u64, now: Time) -> Option<ClusterId> {
         let member = self.member()?;
         member.on_written(number, now);
@@ -296,7 +291,6 @@ impl SessionState {
         }
     }
 
-    /// Returns false if we know no cluster.
     pub fn look(&mut self, look: Look, ask: Ask, now: Time) -> bool {
         let Some(member) = self.member() else { return false };
         let number = member.look(look, now);
@@ -304,7 +298,7 @@ impl SessionState {
         true
     }
 
-    /// Returns the owner of an answered request; `None` for our own end of session.
+    /// `None` for our own end of session.
     pub fn answered(&mut self, number: u64) -> Option<Ask> {
         let ask = self.asks.remove(&number);
         assert!(ask.is_some() || self.leaves, "every request to the registry has an owner");
@@ -319,7 +313,6 @@ impl SessionState {
         self.session.map(|(session, _)| session)
     }
 
-    /// Returns whether it is the first session of this process.
     pub fn is_first(&self) -> bool {
         matches!(&self.phase, Phase::In(member) if member.client().stops() == 0)
     }
@@ -333,7 +326,6 @@ impl SessionState {
         self.identity.ttl
     }
 
-    /// Returns when the renewal was sent that moved the session's end to this bound.
     pub fn confirmed(&self, bound: Bound) -> Time {
         Time::from_nanos(bound.until.as_nanos().saturating_sub(self.ttl().as_nanos()))
     }
@@ -358,7 +350,6 @@ impl SessionState {
         member.into_iter().flat_map(|member| member.seated())
     }
 
-    /// Returns our own voter, if there is one.
     pub fn registry(&self) -> Option<&Registry> {
         match &self.phase {
             Phase::In(member) => member.registry(),
@@ -370,7 +361,7 @@ impl SessionState {
         self.since
     }
 
-    /// Returns the next change of the session. Called at the start of a step, until it returns `None`.
+    /// Returns the next change of the session.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
@@ -420,7 +411,6 @@ impl SessionState {
         }
     }
 
-    /// Returns whether [`stop`](Self::stop) has completed or timed out.
     pub fn has_stopped(&self) -> bool {
         match &self.phase {
             Phase::In(member) => self.leaves && member.has_stopped(),
@@ -428,7 +418,6 @@ impl SessionState {
         }
     }
 
-    /// Returns whether the registry has confirmed the end of the session.
     pub fn has_left(&self) -> bool {
         match &self.phase {
             Phase::In(member) => self.leaves && member.has_left(),
@@ -436,13 +425,12 @@ impl SessionState {
         }
     }
 
-    /// Returns why our voter has halted.
     pub fn halted(&self) -> Option<&str> {
         let Phase::In(member) = &self.phase else { return None };
         member.registry()?.halted()
     }
 
-    /// Returns the voters according to our own voter, or else the potential voters that do not answer.
+    /// Returns the voters according to our own voter, or else potential voters that do not answer.
     pub fn voters(&self, now: Time) -> Vec<PeerId> {
         let Phase::In(member) = &self.phase else { return Vec::new() };
         match member.registry() {
@@ -459,7 +447,6 @@ impl SessionState {
     }
 }
 
-/// Converts text to a label, without control characters.
 pub fn label_of(text: &str) -> Label {
     let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
     Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect(

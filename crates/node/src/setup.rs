@@ -8,14 +8,13 @@ use crate::Predecessor;
 /// The initial state of a node, including its source of randomness.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The number of this process, higher than that of every earlier process of its host. The registry refuses a
-    /// session to a process with a lower number than it knows.
+    /// Higher than that of every earlier process of its host: otherwise the registry refuses a session.
     pub process: u64,
     /// A random stream, different for each process.
     pub rng: Rng,
     /// The host's name, for display.
     pub name: String,
-    /// The host has a data directory: it can become a voter, and stays a member while it is disconnected.
+    /// The host has a data directory: it can vote, and stays a member while disconnected.
     pub keeps: bool,
     /// The session length. 15 s in the product.
     pub session: Ttl,
@@ -30,18 +29,16 @@ pub struct Setup {
 /// What a process knows of a cluster when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Creates a cluster with this ID as its first voter: an agent on an empty data directory that joins no other,
-    /// tests, benches, and a single peer in a library, whose driver answers writes at once.
+    /// Creates a cluster with this ID as its first voter.
     Founds(ClusterId),
-    /// A voter, with the contents of its file. The file has the cluster ID and the other voters; addresses come with
-    /// [`Input::Start`](crate::Input::Start).
+    /// A voter, with the contents of its file, which has the cluster ID and the other voters.
     Votes(Vec<u8>),
     /// A member of this cluster without a voter's file.
     Belongs(ClusterId),
     /// Knows no cluster, and joins that of the first host it meets.
     Seeks {
-        /// Creates a cluster with this ID when so many hosts that know none have met, including this one, and all name
-        /// this host as the creator (the smallest number).
+        /// Creates a cluster with this ID when so many such hosts have met, including this one, and all name this host
+        /// (the smallest number) as the creator.
         expect: Option<(usize, ClusterId)>,
     },
 }

@@ -1,5 +1,6 @@
 //! Queries about queues. A peer with waiting clients queries the coordinator at intervals, for queue positions and to
-//! notice a slow recovery. For `show`, a [`Query`] asks the registry, then the coordinator, then the peers of the clients.
+//! notice a slow recovery. For `show`, a [`Query`] asks the registry, then the coordinator, then the peers of the
+//! clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,8 +19,8 @@ pub const QUERY_TRIES: u8 = 4;
 
 const MOST_ASKED: usize = 64;
 
-/// Answers to this many of the latest questions about a resource are accepted: with long message delays an answer
-/// arrives after later questions were sent, and still shows that the coordinator is alive.
+/// Answers to this many of the latest questions are accepted: with long message delays an answer arrives after later
+/// questions were sent, and still shows that the coordinator is alive.
 const QUESTIONS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,6 @@ impl QueueReport {
         })
     }
 
-    /// The report for a resource without parties.
     fn without_parties(found: &ResourceView) -> Self {
         let (generation, slots) = (found.generation, found.slots);
         Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), locations: Vec::new() }
@@ -69,7 +69,6 @@ pub struct TokenPlace {
 struct Watched {
     /// Newest last.
     questions: VecDeque<u64>,
-    /// The latest answered question.
     answered: u64,
     /// Since when the coordinator has not answered.
     silent: Option<(Time, PeerId)>,
@@ -133,8 +132,8 @@ impl Survey {
         self.watched.clear();
     }
 
-    /// Returns the hosts that a resource waits for, and since when, if a census is in progress or the coordinator has
-    /// not answered. Each question sets the latter until it is answered, so the caller judges the duration.
+    /// Returns the hosts that a resource waits for, and since when. Each question marks the coordinator as silent until
+    /// it is answered, so the caller judges the duration.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
@@ -145,7 +144,7 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered. Returns the resource, and whether this is the newest answer.
+    /// Returns the resource, and whether this is the newest answer.
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
@@ -202,8 +201,7 @@ impl Survey {
         }
     }
 
-    /// The coordinator has answered a query. Returns the peers to ask: those of holders and of the first waiters. Other
-    /// waiters are shown without client details.
+    /// Returns the peers to ask: those of holders and of the first waiters.
     pub fn on_query_line(&mut self, number: u64, report: QueueReport) -> Option<(Key, BTreeSet<PeerId>)> {
         let query = self.queries.get_mut(&number).filter(|query| query.report.is_none())?;
         let inside = report.locations.iter().map(|location| location.at);
@@ -222,7 +220,6 @@ impl Survey {
         Some((query.name.key(), query.silent.clone()))
     }
 
-    /// The coordinator of a query waits for these parties.
     pub fn on_query_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) -> bool {
         let query = self.queries.get_mut(&number);
         query.map(|query| query.counting = Some((since, missing))).is_some()
@@ -280,7 +277,6 @@ impl Survey {
         self.watched.len() + self.queries.len() + counting.sum::<usize>() + sent.sum::<usize>()
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
             assert!(has_alarm(*number), "query {number} has no timer");
@@ -289,13 +285,11 @@ impl Survey {
 }
 
 impl Query {
-    /// Returns the hosts that have not answered, and since when.
     pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
         let coordinator = self.found.as_ref()?.coordinator.map(|(_, host)| host);
         Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
     }
 
-    /// Returns the result, with host names; `None` if the coordinator has not answered.
     pub fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
         let Self { name, found, report, clients, names, .. } = self;
         let host_of = |host| names.get(&host).cloned().unwrap_or_else(|| host_of(host));

@@ -1,4 +1,5 @@
-//! Takeover: a new process continues the grants of its predecessor on the same host, for clients that outlive a process.
+//! Takeover: a new process continues the grants of its predecessor on the same host, for clients that outlive a
+//! process.
 //!
 //! ```text
 //!   process 1      client            the host's takeover file        process 2                      the registry
@@ -13,22 +14,23 @@
 //! ```
 //!
 //! Each grant and deadline is recorded ([`JournalEntry`]) before its client is notified. The next process reports all
-//! recorded grants as held until their deadlines, whether the clients return or not. No other client is granted these slots
-//! meanwhile:
+//! recorded grants as held until their deadlines, whether the clients return or not. No other client is granted these
+//! slots meanwhile:
 //!
 //! - The predecessor has ended: a driver that passes a [`Predecessor`] to a node has the lock of its directory.
 //! - A grant that is not in the file was not sent to a client. A deadline in the file is not before the one sent.
-//! - One log entry ends the predecessor's session and makes ours a party (`Command::Open`), so no generation counts without
-//!   one of them. If that session had already expired, so had all its grants.
-//! - Our session covers the deadlines: it is not shorter ([`Takeover::session`]) and was renewed later. If it never becomes
-//!   valid, the registry does not end it before they have passed.
-//! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of another
-//!   cluster. The predecessor's session then expires.
+//! - One log entry ends the predecessor's session and makes ours a party (`Command::Open`), so no generation counts
+//!   without one of them. If that session had already expired, so had all its grants.
+//! - Our session covers the deadlines: it is not shorter ([`Takeover::session`]) and was renewed later. If it never
+//!   becomes valid, the registry does not end it before they have passed.
+//! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of
+//!   another cluster. The predecessor's session then expires.
 //!
-//! Detached grants are in the registry and need no takeover. But a process may end before it notifies the client of such a
-//! grant, or after it has confirmed a release. Such a grant is *owed* to the registry: it is recorded as an expired grant
-//! before the registry is asked to persist it, and before a release is confirmed. The record ends before a client is
-//! notified of the grant, or when the registry has no such grant. The next process drops every recorded owed grant.
+//! Detached grants are in the registry and need no takeover. But a process may end before it notifies the client of
+//! such a grant, or after it has confirmed a release. Such a grant is *owed* to the registry: it is recorded as an
+//! expired grant before the registry is asked to persist it, and before a release is confirmed. The record ends before
+//! a client is notified of the grant, or when the registry has no such grant. The next process drops every recorded
+//! owed grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
@@ -41,7 +43,7 @@ use crate::Name;
 use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
 use crate::mutation::{Mutation, makes};
 
-/// The state that a process has left for the next one of the same host.
+/// The state that a process has left for the next one of its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
     /// The boot of the machine in which it ran.
@@ -159,7 +161,7 @@ impl GrantRecord {
     }
 }
 
-/// An entry of the takeover file, to be written before the following effects of the same step.
+/// An entry of the takeover file, written before the following effects of the same step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
     /// This session was opened; earlier ones are over.
@@ -190,7 +192,6 @@ pub enum JournalEntry {
 /// The maximum number of messages that are buffered per sender until the session is valid.
 const MOST_EARLY: usize = 10_000;
 
-/// See the module.
 pub(crate) struct Takeover {
     /// The predecessor's state, until our first session is valid.
     predecessor: Option<Predecessor>,
@@ -237,7 +238,7 @@ impl Takeover {
         }
     }
 
-    /// Returns what a session request names as its predecessor: none of another cluster, or with too many resources.
+    /// The predecessor that a session request names: not one of another cluster, or with too many resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -246,14 +247,13 @@ impl Takeover {
         Some(registry::Predecessor { session: predecessor.session, names: takes.iter().map(label).collect() })
     }
 
-    /// Returns the length of our session: at least the predecessor's, if that has grants.
     pub fn session(&self, wanted: Ttl) -> Ttl {
         let holds = self.predecessor.as_ref().filter(|predecessor| !predecessor.grants.is_empty());
         holds.filter(|_| !makes(Mutation::ShorterSession)).map_or(wanted, |predecessor| wanted.max(predecessor.ttl))
     }
 
     /// Ignores the predecessor, whose session then expires. Its grants stay in the file until a session of ours is
-    /// recorded: until then, the next process would replace the predecessor's session and must know the holders.
+    /// recorded: until then, the next process would replace that session and must know the holders.
     pub fn disclaim(&mut self) {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         self.void.extend(grants.into_iter().map(|record| record.note));
@@ -261,7 +261,6 @@ impl Takeover {
         self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
-    /// Our session was opened: the following records belong to it.
     pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
         self.out.push(JournalEntry::Session { cluster, session, ttl });
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
@@ -280,7 +279,6 @@ impl Takeover {
         self.out.drain(..)
     }
 
-    /// Returns whether grants wait for our session.
     pub fn is_waiting(&self) -> bool {
         self.predecessor.is_some()
     }
@@ -290,9 +288,8 @@ impl Takeover {
         self.predecessor.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.until > now)
     }
 
-    /// Buffers a message for a resource to be taken over, if it can concern our coming session: a census, or an update
-    /// to its coordinator. Other messages answer something that this session has not sent. Returns whether the resource
-    /// is to be taken over.
+    /// Buffers a message that can concern our coming session: a census, or an update to its coordinator. Returns
+    /// whether the resource is to be taken over.
     pub fn buffer_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |record: &GrantRecord| record.name.key() == resource;
         let is_ours = self.predecessor.as_ref().is_some_and(|predecessor| predecessor.grants.iter().any(is_it));
@@ -313,13 +310,12 @@ impl Takeover {
         is_ours
     }
 
-    /// Returns the number of buffered items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.early.len() + self.missed.len()
     }
 
-    /// Registers a resume before our session is valid. Returns the grant's deadline, if there is such a grant.
+    /// Returns the deadline of the grant to be resumed later, if there is one.
     pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
         let grants = self.predecessor.as_ref().map_or(&[][..], |predecessor| &predecessor.grants);
         let until = grants.iter().find(|record| record.note == note && record.name == *name)?.until;
@@ -327,7 +323,6 @@ impl Takeover {
         Some(until)
     }
 
-    /// Removes a pending resume. Returns false if it was answered.
     pub fn give_up(&mut self, call: u64) -> bool {
         let before = self.resumes.len();
         self.resumes.retain(|(waiting, ..)| *waiting != call);
@@ -348,7 +343,6 @@ impl Takeover {
         names(&grants).into_iter().map(|name| (name.clone(), of(&name))).collect()
     }
 
-    /// Assigns a ticket to a taken-over grant.
     pub fn await_client(&mut self, ticket: TicketId, note: String) {
         self.note(ticket, note);
         self.awaited.insert(ticket);
@@ -359,8 +353,7 @@ impl Takeover {
         std::mem::take(&mut self.early)
     }
 
-    /// Returns the latest generation of the dropped messages by sender and resource: one may have been a census, which
-    /// is sent only once.
+    /// Returns the latest generation of dropped messages: one may have been a census, which is sent only once.
     pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
         std::mem::take(&mut self.missed)
     }
@@ -373,7 +366,6 @@ impl Takeover {
         self.tickets.get(note).copied()
     }
 
-    /// Returns whether this is the first resume of a grant.
     pub fn come(&mut self, ticket: TicketId) -> bool {
         self.awaited.remove(&ticket)
     }
@@ -383,7 +375,6 @@ impl Takeover {
         self.written.insert(ticket, note);
     }
 
-    /// Records a grant or its new deadline, before the client is notified.
     pub fn on_until(&mut self, ticket: TicketId, until: Time, entry: Option<&Entry>) {
         if let Some(note) = self.written.get(&ticket) {
             if !makes(Mutation::OldEnds) {
@@ -398,7 +389,6 @@ impl Takeover {
         }
     }
 
-    /// Records a grant as owed, before the registry may have it without a client.
     pub fn owe(&mut self, name: &Name, grant: Grant, now: Time) {
         if self.owed.insert((name.clone(), grant.fencing)) {
             self.out.push(JournalEntry::Grant(Box::new(GrantRecord {
@@ -416,7 +406,6 @@ impl Takeover {
         }
     }
 
-    /// Ends the record of an owed grant.
     pub fn settle(&mut self, name: &Name, fencing: u64) {
         if self.owed.remove(&(name.clone(), fencing)) {
             self.out.push(JournalEntry::Over { note: owed_as(name, fencing) });
@@ -440,7 +429,6 @@ impl Takeover {
         }
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
         for (ticket, note) in &self.written {
             assert_eq!(self.tickets.get(note), Some(ticket), "grant {note:?} is recorded for another ticket");
@@ -455,7 +443,6 @@ impl Takeover {
         }
     }
 
-    /// Records the end of a ticket.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
             self.tickets.remove(&note);
@@ -483,7 +470,6 @@ mod tests {
 
     const TICKET: TicketId = TicketId(1);
 
-    /// Returns a takeover with one unclaimed grant, "a".
     fn takeover() -> Takeover {
         let mut takeover = Takeover::new(None, "boot");
         takeover.await_client(TICKET, "a".to_owned());
@@ -500,7 +486,6 @@ mod tests {
         assert!(takeover.take_out().eq([JournalEntry::Over { note: "a".to_owned() }]));
     }
 
-    /// A call that resumes twice.
     #[test]
     fn cancelled_call_leaves_no_state() {
         let mut takeover = takeover();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_types::Time;
 
-/// Pending timers.
 #[derive(Clone, Debug)]
 pub struct Timers<N> {
     by_name: BTreeMap<N, (Time, u64)>,
@@ -13,7 +12,6 @@ pub struct Timers<N> {
 }
 
 impl<N: Ord + Clone> Timers<N> {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { by_name: BTreeMap::new(), by_time: BTreeSet::new(), set: 0 }
     }
@@ -33,24 +31,20 @@ impl<N: Ord + Clone> Timers<N> {
         }
     }
 
-    /// Cancels a timer.
     pub fn cancel(&mut self, name: &N) {
         if let Some((at, number)) = self.by_name.remove(name) {
             self.by_time.remove(&(at, number, name.clone()));
         }
     }
 
-    /// Returns whether a timer is pending.
     pub fn is_set(&self, name: &N) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Returns when a timer expires, if it is pending.
     pub fn when(&self, name: &N) -> Option<Time> {
         self.by_name.get(name).map(|(at, _)| *at)
     }
 
-    /// Returns when the next timer expires.
     pub fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, ..)| *at)
     }

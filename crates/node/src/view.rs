@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{Error, Missing, Name, json};
 
-/// Selects resources to list, in the order of their names. The default is all of them.
+/// Selects resources to list, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
@@ -21,7 +21,7 @@ pub struct Listing {
     /// Only names after this one: the last name of the previous page.
     #[cfg_attr(feature = "schema", param(value_type = Option<String>))]
     pub after: Option<Name>,
-    /// Maximum number of resources to return. A shorter page is the last one.
+    /// A shorter page is the last one.
     pub limit: Option<u32>,
 }
 
@@ -31,7 +31,6 @@ impl Listing {
         Self { prefix: prefix.into(), ..Self::default() }
     }
 
-    /// Returns the prefix as a registry label; `None` if it is empty.
     pub(crate) fn label(&self) -> Result<Option<Label>, Error> {
         let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
         let bad = |why: &str| Error::BadName { name: self.prefix.clone(), why: why.to_owned() };
@@ -47,7 +46,7 @@ pub struct ResourceView {
     /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// Number of slots. Absent while this peer is not a party of the resource.
+    /// Number of slots. Absent while this peer is not a party.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// Number of this peer's clients that hold a slot.
@@ -69,15 +68,15 @@ pub struct ResourceDetails {
     pub name: Name,
     /// Number of slots.
     pub slots: u32,
-    /// Peer that keeps the queue. Absent if the resource has no parties.
+    /// Peer that has the queue. Absent if the resource has no parties.
     #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub coordinator: Option<PeerId>,
     /// The slots, by number.
     pub holders: Vec<SlotView>,
-    /// The waiting clients, in the order in which they will be served.
+    /// The waiting clients, in serving order.
     pub queue: Vec<WaiterView>,
-    /// Generation of the resource. It increases when a party's session expires and when the resource is resized.
+    /// Increases when a party's session expires and when the resource is resized.
     pub generation: u64,
 }
 
@@ -96,7 +95,7 @@ pub struct SlotView {
     pub host: String,
     /// Whether the slot is free.
     pub free: bool,
-    /// Whether the slot belongs to a detached grant, which outlives its agent.
+    /// Whether it is a detached grant, which outlives its agent.
     pub detached: bool,
     /// The holder, if its peer has reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,8 +136,8 @@ pub struct ClientView {
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
-    /// Process ID on the client's host, if the kernel reported one for its Unix socket; for an embedded peer, that
-    /// peer's process. Absent for detached grants.
+    /// Process ID, if the kernel reported one for the client's Unix socket; for an embedded peer, that peer's process.
+    /// Absent for detached grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
@@ -169,15 +168,14 @@ pub struct PeerView {
     pub version: Option<u16>,
     /// Role of the peer in the registry.
     pub voter: Voter,
-    /// Number of the host's open session. While a session is open, the host may hold slots.
+    /// Number of the host's open session, in which it may hold slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Whether the peer has a data directory. Only such a peer can vote, and it remains a member while it is
-    /// disconnected.
+    /// Whether the host has a data directory: only then it can vote, and remains a member while it is disconnected.
     pub keeps: bool,
 }
 
-/// Health of a peer, from local knowledge only: available at once, also without a quorum.
+/// Health of a peer, from local knowledge only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
@@ -234,7 +232,7 @@ pub struct ResourceHealth {
     /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// Number of slots. Absent while this peer is not a party of the resource.
+    /// Number of slots. Absent while this peer is not a party.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// Number of this peer's clients that hold a slot.
@@ -247,9 +245,9 @@ pub struct ResourceHealth {
     pub oldest_wait: Option<Duration>,
     /// Generation that this peer knows; 0 if it is not a party of the resource.
     pub generation: u64,
-    /// Number of generations opened since this peer became a party in its current session: after a failure or a resize.
+    /// Generations opened since this peer became a party in its current session: after a failure or a resize.
     pub recoveries: u64,
-    /// Why no slot can be granted, if that is so.
+    /// Why no slot can be granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<Stall>,
 }
@@ -259,13 +257,13 @@ pub struct ResourceHealth {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Stall {
-    /// Time since the stall began.
+    /// Duration of the stall.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
     /// Hosts that have not replied, and when each is given up.
     pub missing: Vec<Missing>,
-    /// Description for display.
+    /// The same as text.
     pub why: String,
 }
 
@@ -286,7 +284,7 @@ pub enum Voter {
     Leads,
 }
 
-/// The cluster as a voter knows it, at one moment.
+/// The cluster as a voter knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
@@ -297,7 +295,7 @@ pub struct ClusterView {
     /// knowledge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u16>,
-    /// Number of log entries that the answering voter has applied.
+    /// Log entries that the answering voter has applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
     /// All members, this peer first.
@@ -311,14 +309,14 @@ pub struct ClusterView {
     pub problem: Option<String>,
 }
 
-/// The local state of one peer at one moment.
+/// The local state of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The inspected peer.
     pub peer: PeerId,
     /// The other peers that it has met.
     pub others: Vec<PeerId>,
-    /// Its participation in each resource that it knows, by name.
+    /// Its participations, by name.
     pub parts: Vec<PartView>,
 }
 
@@ -329,9 +327,9 @@ pub struct PartView {
     pub name: Name,
     /// Number of slots; `None` while the peer is not a party.
     pub slots: Option<u32>,
-    /// The coordinator to which this peer sends its requests; `None` while it is not a party.
+    /// The coordinator; `None` while it is not a party.
     pub keeper: Option<PeerId>,
-    /// The queue in serving order, if this peer is the coordinator.
+    /// In serving order, if this peer is the coordinator.
     pub queue: Option<Vec<TicketView>>,
     /// The tokens at this peer, by slot.
     pub tokens: Vec<TokenView>,
@@ -344,7 +342,7 @@ pub struct PartView {
 pub struct TicketView {
     /// The peer of the client.
     pub peer: PeerId,
-    /// The alias of the request. It changes if the peer has to request again.
+    /// The alias, which changes if the peer has to request again.
     pub ticket: u64,
 }
 
@@ -359,7 +357,7 @@ pub struct TokenView {
     pub next: Option<TicketView>,
 }
 
-/// A client of a peer, as part of a [`PartView`].
+/// A client in a [`PartView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartClient {
     /// The alias of its request.
@@ -515,7 +513,7 @@ impl Event {
         }
     }
 
-    /// Returns the resource and the ticket, for an event about a client.
+    /// Returns the resource and the ticket of an event about a client.
     pub fn client(&self) -> Option<(&Name, u64)> {
         match self {
             Self::Waiting { name, ticket, .. }
@@ -533,7 +531,7 @@ impl Event {
     }
 }
 
-/// Counters since the start of this peer. The last two are gauges.
+/// Counters since the start of this peer; `waiting`, `holding` and `links` are gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames received, of all kinds.
@@ -542,13 +540,13 @@ pub struct Counters {
     pub sent: u64,
     /// Hosts linked now.
     pub links: u64,
-    /// Frames that this peer sent relayed through the registry leader.
+    /// Frames sent relayed through the registry leader.
     pub relayed: u64,
     /// Frames of an unknown version or format.
     pub malformed: u64,
     /// Messages that violate the protocol.
     pub unexpected: u64,
-    /// Connections refused because the other side did not prove the cluster secret.
+    /// Connections that did not prove the cluster secret.
     pub unauthenticated: u64,
     /// Sessions that have expired.
     pub sessions_lost: u64,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All in the postcard format. A hello has no version and its first fields never change, so that any two programs can
-//! decode each other's. A connection uses the newest version that both sides understand. If there is none, both log this and
-//! hang up.
+//! decode each other's. A connection uses the newest version that both sides understand. If there is none, both log
+//! this and hang up.
 
 use std::time::Duration;
 
@@ -24,40 +24,35 @@ use crate::survey::QueueReport;
 
 const HELLO: u16 = 0;
 
-/// A message between peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Body {
     /// A message of custody for one resource. Reliable.
     Part {
-        /// The key of the resource's name.
         resource: Key,
         message: custody::Message,
     },
     /// A message of the registry. Unreliable.
     Registry(#[serde(with = "crate::bytes")] Vec<u8>),
-    /// Sent after every hello, and whenever a field changes. The receiver learns the cluster and addresses. Unreliable.
+    /// Sent after every hello, and whenever a field changes. Unreliable.
     Greeting {
         cluster: Option<ClusterId>,
-        /// The sender knows no cluster and waits for enough hosts to create one (`--expect`).
+        /// The sender waits for enough hosts to create a cluster (`--expect`) …
         expects: bool,
-        /// The host that is to create it, if enough have met.
+        /// … and names this one as the creator.
         founder: Option<PeerId>,
         /// Hosts linked with the sender: the voters, or all if it knows no cluster.
         hosts: Vec<(PeerId, String)>,
     },
-    /// A query. Answered by `Reply` with the same number, if at all. Unreliable.
+    /// A query. Answered by `Reply` with the same number, if at all. Both unreliable.
     Ask {
-        /// The sender's number of the query.
         number: u64,
         question: Question,
     },
-    /// Answers `Ask`. Unreliable.
     Reply {
-        /// The number of the query.
         number: u64,
         reply: Reply,
     },
-    /// A packet between two hosts that cannot connect to each other, relayed through a third. Unreliable.
+    /// A packet between two hosts that cannot connect to each other. Unreliable.
     Relay {
         /// The sender; the relaying host forwards it only if it comes from this host.
         from: PeerId,
@@ -80,14 +75,9 @@ pub enum Question {
     /// Report your clients of this resource.
     Here(Key),
     /// If your client holds this grant, ask it to stop.
-    Revoke {
-        /// The key of the resource's name.
-        resource: Key,
-        fencing: u64,
-    },
+    Revoke { resource: Key, fencing: u64 },
     /// Report whether your clients use this resource, which is to be deleted.
     Used {
-        /// The key of the resource's name.
         resource: Key,
         /// If it is unused, quit it.
         give_up: bool,
@@ -99,9 +89,7 @@ pub enum Reply {
     QueueReport(QueueReport),
     /// To `QueueReport`, from a coordinator whose census is not complete.
     Counting {
-        /// The parties that have not replied.
         missing: Vec<PeerId>,
-        /// The age of the census.
         millis: u64,
     },
     Here(Vec<Client>),
@@ -161,16 +149,18 @@ impl Client {
 pub enum Malformed {
     /// The sender supports only these versions, and this program none of them.
     Version(Versions),
+    /// Not in the expected format.
     Format,
+    /// A field is out of bounds.
     Bounds(&'static str),
 }
 
-/// The maximum size of a message. The network's limit is higher, for the framing.
+/// The network's limit is higher, for the framing.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
-/// The maximum number of waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
+/// Waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
-/// The maximum numbers of hosts in a greeting, and of missing parties.
+/// Hosts in a greeting, and missing parties.
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
 /// `AROUND` bounds the framing of a payload, except for a hello of a later version; most messages are below `USUAL`.
@@ -219,7 +209,7 @@ pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
     clients.take_while(fits).collect()
 }
 
-/// Encodes a frame for a connection of this version. A hello is the same for all versions, and names ours.
+/// A hello is the same for all versions, and names ours.
 pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     match frame {
         Frame::Hello { .. } => to_bytes(&(HELLO, ours, frame), AROUND),
@@ -228,7 +218,7 @@ pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     }
 }
 
-/// Decodes a frame and its version. For a hello, that is the version to use on its connection.
+/// Returns a frame and its version: for a hello, the one to use on its connection.
 pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     let (version, rest) = part(bytes)?;
     if version == HELLO {
@@ -245,7 +235,7 @@ pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     Ok((whole(rest)?, version))
 }
 
-/// Returns the cluster named by the first frame of a connection, if it names one; `None` if this is no hello.
+/// Returns the cluster that a hello names; `None` if this is no hello.
 pub fn hello_cluster(bytes: &[u8]) -> Option<Option<ClusterId>> {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
         Ok((Frame::Hello { cluster, .. }, _)) => Some(cluster),
@@ -267,7 +257,6 @@ pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
     Ok(body)
 }
 
-/// Decodes a value that uses all bytes.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     match part(bytes)? {
         (value, []) => Ok(value),

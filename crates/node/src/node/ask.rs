@@ -24,7 +24,6 @@ const QUERY: Span = Span::from_millis(500);
 const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
-    /// Asks about a queue soon.
     pub(super) fn ask_soon(&mut self, resource: Key, at_once: bool) {
         if at_once {
             self.ask_for_line(resource);
@@ -33,7 +32,6 @@ impl Node {
         }
     }
 
-    /// Ends stalled requests, and asks the coordinator about the queue.
     pub(super) fn ask_for_line(&mut self, resource: Key) {
         self.end_stalled(resource);
         let often = |wait: Wait, ttl: Span| if wait == Wait::Try { SURVEY_TRY } else { ttl / 3 };
@@ -46,7 +44,6 @@ impl Node {
         self.ask(coordinator, question, Question::QueueReport(resource));
     }
 
-    /// Fails requests that wait too long without a session, or for a recovery.
     fn end_stalled(&mut self, resource: Key) {
         let patience = |entry: &Entry| match entry.wanted.wait {
             Wait::Try => TRY_PATIENCE,
@@ -57,7 +54,6 @@ impl Node {
         stalled.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
-    /// Returns why a request is stalled, if it has been for this long.
     fn stalled(&self, entry: &Entry, patience: Span) -> Option<Error> {
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
         let is_long = |since: Time| self.now.since(since.max(entry.asked)) >= patience;
@@ -74,7 +70,6 @@ impl Node {
         (!is_party && is_long(since)).then(|| self.no_majority(since))
     }
 
-    /// Returns why a request was not granted in time: its queue position, or a stall.
     pub(super) fn not_acquired(&self, entry: &Entry) -> Error {
         let patience = match entry.wanted.wait {
             Wait::For(span) => TRY_PATIENCE.min(span / 2),
@@ -127,7 +122,6 @@ impl Node {
         QueueReport::of(&part.custody, asker).map(Reply::QueueReport)
     }
 
-    /// Returns the clients here: holders, then waiters.
     pub(super) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
         self.clients.of(resource).map(move |entry| Client::of(entry, now))
     }

@@ -147,7 +147,6 @@ impl Node {
         self.try_to_found();
     }
 
-    /// A reachable host belongs to this cluster.
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.session_state.cluster() {
             Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.update),
@@ -231,7 +230,6 @@ impl Node {
         }
     }
 
-    /// Creates a cluster if enough hosts have met with `--expect` and all name us.
     fn try_to_found(&mut self) {
         let Some((enough, cluster)) = self.session_state.expects() else { return };
         let (me, others) = (self.host(), self.contacts.expecting());
@@ -246,7 +244,6 @@ impl Node {
         }
     }
 
-    /// Remaining clients lose their grants, except detached ones.
     pub(super) fn leave(&mut self) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;

@@ -105,7 +105,6 @@ impl Node {
         }
     }
 
-    /// The registry has refused to persist a grant: its ticket requests another one, a limited number of times.
     fn on_not_entered(&mut self, ticket: TicketId, of: &Name, outcome: Outcome) {
         match self.clients.refuse(ticket) {
             0..MOST_REFUSED => self.request_again(ticket),
@@ -120,7 +119,6 @@ impl Node {
         }
     }
 
-    /// Answers the renewal of a grant that has ended.
     fn answer_gone(&mut self, call: u64) {
         let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
         self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
@@ -145,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Adds the detached grants of this host that are unknown here: an earlier process granted them.
+    /// Adds unknown detached grants of this host: an earlier process granted them.
     pub(super) fn on_grants(&mut self, page: registry::Page) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;

@@ -8,8 +8,8 @@ use super::{Draining, Node, Phase};
 use crate::others::Other;
 use crate::{Error, Health, Name, OtherCluster, ResourceHealth, Stall};
 
-/// A coordinator that has not answered for this long stalls its resource. It is asked every two seconds, and counts as
-/// silent from each question to its answer.
+/// A coordinator that has not answered for this long stalls its resource: it counts as silent from each question to its
+/// answer.
 const SILENT: Span = Span::from_secs(5);
 
 impl Node {
@@ -67,8 +67,7 @@ impl Node {
         }
     }
 
-    /// Returns why a resource is stalled: there is no session while a client waits, this peer counts, or the
-    /// coordinator counts or does not answer.
+    /// Without a session, only a resource with waiters is stalled.
     fn stall(&self, name: &Name, key: Key, problem: Option<&Error>, now: Time) -> Option<Stall> {
         let why = match problem {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,

@@ -38,10 +38,8 @@ impl Node {
     }
 }
 
-/// For tests of memory bounds.
 #[cfg(any(test, feature = "fuzz"))]
 impl Node {
-    /// Returns the number of items stored because of messages of other hosts.
     pub fn retained(&self) -> usize {
         let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.retained()).sum();
         let registry = self.session_state.registry().map_or(0, peerlock_registry::Registry::retained);

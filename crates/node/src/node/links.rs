@@ -1,9 +1,9 @@
 //! Which peers are connected. No peer is connected to all others.
 //!
-//! A peer with a session needs connections to the voters, to hosts with which it exchanged messages within a minute, and
-//! for each resource in use to the coordinator, the holders and the next waiters, whose hosts are dialled before a token is
-//! sent. A peer without a session needs any connection. The registry leader needs all hosts that have a session. A
-//! connection that neither side needs is closed:
+//! A peer with a session needs connections to the voters, to hosts with which it exchanged messages within a minute,
+//! and for each resource in use to the coordinator, the holders and the next waiters, whose hosts are dialled before a
+//! token is sent. A peer without a session needs any connection. The registry leader needs all hosts that have a
+//! session. A connection that neither side needs is closed:
 //!
 //! ```text
 //!   A                         B
@@ -34,7 +34,6 @@ impl Node {
         self.needs_anyway(host) || in_use.contains(&host)
     }
 
-    /// Returns whether it is needed for other reasons than resources.
     fn needs_anyway(&self, host: PeerId) -> bool {
         let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
         self.session_state.session().is_none()
@@ -70,7 +69,6 @@ impl Node {
         self.dial_host(host, met_at.filter(|address| !address.is_empty()));
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
-            // It is no member, or not yet.
             None if self.cached_view.was_looked_for(host) => self.look_again(),
             None => {
                 self.cached_view.need(host);
@@ -89,7 +87,6 @@ impl Node {
         Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
     }
 
-    /// Dials the first successor of a token.
     pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
         let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
         if let Some(next) = next {
@@ -128,8 +125,8 @@ impl Node {
         unmet.into_iter().for_each(|host| self.reach(host));
     }
 
-    /// As registry leader, connects to hosts with a session but no connection: sessions are renewed over it. Such a
-    /// host may have joined through a leader that failed before it could name the other voters.
+    /// As registry leader, connects to hosts with a session but no connection. Such a host may have joined through a
+    /// leader that failed before it could name the other voters.
     pub(super) fn reach_isolated(&mut self) {
         let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
         let hosts = registry.state().sessions().values().map(|session| session.host);
@@ -160,7 +157,6 @@ impl Node {
         }
     }
 
-    /// Answers a peer that looks for the voters.
     pub(super) fn on_seek(&mut self, from: PeerId) {
         let greeting = self.greeting(self.told_of());
         self.mention(from, &greeting);
@@ -203,7 +199,6 @@ impl Node {
         self.effects.extend(again.map(Effect::Dial));
     }
 
-    /// Stops dialling unneeded hosts and outdated addresses.
     fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
         let has_moved = |host: PeerId, address: &str| {
             self.info_of(host).is_some_and(|info| info.addresses.iter().all(|it| it.as_str() != address))

@@ -24,7 +24,6 @@ const CALLERS: Span = Span::from_secs(5);
 /// Addresses stored for the next process.
 const MOST_WRITTEN: usize = 256;
 const MAX_VOTERS: usize = 7;
-/// A host that is no member is forgotten after this long without a connection.
 const FORGET: Span = Span::from_secs(60);
 
 impl Node {
@@ -59,7 +58,6 @@ impl Node {
         self.info_of(host).is_some()
     }
 
-    /// Refreshes the view within [`LOOK_AGAIN`]: it may be outdated.
     pub(super) fn look_again(&mut self) {
         let at = self.now + LOOK_AGAIN;
         if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|next| next > at) {
@@ -90,7 +88,7 @@ impl Node {
         }
     }
 
-    /// Hosts are named to clients: includes them in the view, so that their names are known.
+    /// Includes hosts that are named to clients in the view, so that their names are known.
     pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
         let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
         if self.cached_view.mention(unknown.into_iter()) {
@@ -98,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Checks whether the detached grants whose deadlines only the registry knows still exist.
+    /// Checks whether returned grants still exist, whose deadlines only the registry knows.
     pub(super) fn look_at_returned(&mut self) {
         let is_asking = self.session_state.is_asking(&Ask::Returned);
         if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
@@ -137,7 +135,7 @@ impl Node {
         self.session_state.look(Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots), self.now);
     }
 
-    /// Requests the resize in the generation that was found: a later generation may have another number of slots.
+    /// In the generation that was found: a later one may have another number of slots.
     fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -154,13 +152,11 @@ impl Node {
         self.session_state.look(Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer), self.now);
     }
 
-    /// Starts the timeout of a call that waits for the registry: without a quorum, the session may remain valid for its
-    /// whole length.
+    /// Without a quorum, the session may remain valid for its whole length, so a call has its own timeout.
     pub(super) fn wait_for_register(&mut self, call: u64) {
         self.timers.set(Alarm::Caller(call), self.now + CALLERS);
     }
 
-    /// Answers a call, unless it has timed out.
     pub(super) fn answer_caller(&mut self, call: u64, answer: Result<Answer, Error>) {
         if self.timers.is_set(&Alarm::Caller(call)) {
             self.timers.cancel(&Alarm::Caller(call));
@@ -340,8 +336,8 @@ impl Node {
         };
         let session = known.sessions.get(&peer).copied();
         let contact = self.contacts.get(peer);
-        // A host with a session is up, unless we lost its connection recently. This does not hold for voters, to which
-        // we would be connected, or without a session of our own, as the view is outdated then.
+        // A host with a session is up, unless we lost its connection recently. Voters would be connected; and without a
+        // session of our own the view is outdated.
         let is_notified = self.session_state.session().is_some() && !self.cached_view.is_seated(peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;

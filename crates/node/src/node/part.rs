@@ -15,11 +15,10 @@ use crate::wire::{Body, decode_body};
 
 /// Resources to quit at a time: each is a log entry of the registry.
 const MOST_GIVEN_UP: usize = 1000;
-/// The delay before messages lost with a process cause another generation, unless there was one.
+/// The delay before messages lost with a process cause another generation.
 const RECOUNT: Span = Span::from_secs(2);
 
 impl Node {
-    /// Starts participating in a resource, if there is a session.
     pub(super) fn open_part(&mut self, name: &Name) {
         self.open_part_with(name, &[]);
     }
@@ -30,8 +29,7 @@ impl Node {
         self.parts.open(me, name, inside, self.now);
     }
 
-    /// Handles a protocol message. Only a resource that we have asked to join accepts messages: others are for an
-    /// earlier session of this host.
+    /// Only a resource that we have asked to join accepts messages: others are for an earlier session of this host.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
             self.unexpected("more items than are stored for one host");
@@ -152,10 +150,9 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// Messages to a host are lost, and one may have contained a token, so the resource has to be counted again: at
-    /// once if the process continues without the messages; otherwise the end of its session causes that, unless it had
-    /// left in good order and they were meant for the next one. A lost `Census` is sent again to the next process,
-    /// whose session it may name. Any other session does not react.
+    /// One of the lost messages may have contained a token, so the resource is counted again: at once if the process
+    /// continues without them; otherwise the end of its session causes that, unless it had left in good order. A lost
+    /// `Census` is sent again to the next process, whose session it may name.
     pub(super) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {
@@ -175,8 +172,8 @@ impl Node {
         }
     }
 
-    /// Requests another generation after a while, unless one was opened. Until the session of an ended process expires,
-    /// a census would wait for it, and its end opens one anyway. For refused messages, one census covers all of them.
+    /// Until the session of an ended process expires, a census would wait for it, and its end opens a generation
+    /// anyway. For refused messages, one census covers all of them.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
         self.timers.set_if_none(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
@@ -191,7 +188,6 @@ impl Node {
     }
 
     pub(super) fn recount(&mut self, resource: Key, generation: u64) {
-        // Our reply to a census may be among the lost messages.
         self.open_given_up(resource);
         let is_of = |part: &Part| part.custody.generation() <= generation;
         if self.parts.get(resource).is_some_and(is_of) {

@@ -35,7 +35,6 @@ impl Node {
         }
     }
 
-    /// Probes the hosts of the next waiters, and passes changes of reachability to the protocol.
     pub(super) fn probe_waiters(&mut self) {
         let mut awaited: Vec<(Key, BTreeSet<PeerId>)> = Vec::new();
         for (resource, part) in self.parts.iter().filter(|(_, part)| has_waiters(part)) {
@@ -66,7 +65,6 @@ impl Node {
     }
 }
 
-/// Returns whether a client waits in the queue that we keep.
 fn has_waiters(part: &Part) -> bool {
     part.custody.queue().is_some_and(|queue| !queue.is_empty())
 }

@@ -10,12 +10,11 @@ use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
 impl Node {
-    /// Schedules a check for hosts to be reached through the leader.
     pub(super) fn relay_soon(&mut self) {
         self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
     }
 
-    /// A message is queued for a host. If it is already due for relaying, that starts at once.
+    /// A message is queued for a host.
     pub(super) fn relay_for(&mut self, host: PeerId) {
         match !self.contacts.is_connected(host) && self.contacts.is_due(host, self.now) {
             true => self.timers.set(Alarm::Relay, self.now),
@@ -23,7 +22,6 @@ impl Node {
         }
     }
 
-    /// Starts relayed connections to hosts that are unreachable or in doubt, and probes the existing ones.
     pub(super) fn look_after_relays(&mut self) {
         if self.phase == Phase::Left {
             return;
@@ -54,13 +52,12 @@ impl Node {
             }
             return;
         }
-        // A host with a session is a member, which voters know. An unknown one is looked up, and tries again in a
-        // second.
+        // A host with a session is a member, which voters know. An unknown one is looked up, and tries again.
         if !self.cached_view.is_seated(sender) && !self.is_member(from) {
             return self.note_mentioned(&[from]);
         }
-        // Either the other side has not noticed yet that we are connected, or we have not noticed that we are not: an
-        // idle connection does not show that for a while.
+        // Either the other side has not noticed yet that we are connected, or we that we are not: an idle connection
+        // does not show that for a while.
         if matches!(packet.segment, Segment::Knock | Segment::Open)
             && let Some(contact) = self.contacts.get(from)
             && contact.epoch.is_some()
@@ -74,8 +71,7 @@ impl Node {
         self.relay_soon();
     }
 
-    /// Closes a connection that the other end has given up. The transport may report its end late or never, and relayed
-    /// messages are accepted at once.
+    /// Closes a connection that the other end has given up: the transport may report its end late or never.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host, Parting::Broken));
@@ -88,7 +84,6 @@ impl Node {
         self.session_state.registry()
     }
 
-    /// Exchanges messages between the contacts and the relayed connections.
     pub(super) fn detour(&mut self) {
         if self.relay.is_idle() {
             return;

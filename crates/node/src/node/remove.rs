@@ -27,7 +27,6 @@ use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
-/// The interval at which the registry is queried.
 const AGAIN: Span = Span::from_millis(100);
 /// The timeout: longer than an election, but shorter than the session of an unreachable host.
 const PATIENCE: Span = Span::from_secs(5);
@@ -41,7 +40,6 @@ impl Node {
         self.on_remove_alarm(call);
     }
 
-    /// Queries the parties again, or gives up.
     pub(super) fn on_remove_alarm(&mut self, call: u64) {
         let problem = self.problem();
         let Some(removal) = self.orders.removal(call) else { return };
@@ -62,7 +60,6 @@ impl Node {
         }
     }
 
-    /// Handles the registry's answer.
     pub(super) fn on_remove_found(&mut self, call: u64, page: Page) {
         let Some(removal) = self.orders.removal(call) else { return };
         let (found, name) = (removal.on_result(page), removal.name().clone());
@@ -92,7 +89,6 @@ impl Node {
         is_used
     }
 
-    /// Handles a party's answer.
     pub(super) fn on_used(&mut self, from: PeerId, call: u64, is_used: bool) {
         let Some(removal) = self.orders.removal(call).filter(|it| it.parties().contains(&from)) else { return };
         if is_used {

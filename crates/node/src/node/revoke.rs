@@ -22,9 +22,8 @@ use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
-/// The interval at which the holder's host is asked.
 const AGAIN: Span = Span::from_millis(200);
-/// Without an answer for this long the registry is queried instead; after twice this long the revocation fails.
+/// Without an answer for this long the registry is queried; after twice this long the revocation fails.
 const PATIENCE: Span = Span::from_secs(5);
 
 impl Node {
@@ -33,7 +32,6 @@ impl Node {
         self.on_revoke_alarm(call);
     }
 
-    /// Asks the holder's host again, or the registry if the host does not answer.
     pub(super) fn on_revoke_alarm(&mut self, call: u64) {
         let Some(Revocation { name, peer, fencing, last_received }) = self.orders.revocation(call).cloned() else {
             return;
@@ -51,8 +49,8 @@ impl Node {
         }
     }
 
-    /// Asks a client here to stop. Returns the milliseconds until its lease ends; 0 for an ended grant that the
-    /// registry still has, since its slot is not free before; `None` if there is no such grant.
+    /// Returns the milliseconds until the lease ends; 0 for an ended grant that the registry still has, since its slot
+    /// is not free before; `None` if there is no such grant.
     pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let left = self.stop_holder(resource, fencing);
         left.or_else(|| self.takeover.is_owed(resource, fencing).then_some(0))
@@ -75,15 +73,14 @@ impl Node {
         Some(until.max(self.now).since(self.now).as_nanos() / 1_000_000)
     }
 
-    /// Handles the answer of the holder's host.
     pub(super) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
         if self.orders.on_answered(call, from, self.now) && !is_inside {
             self.finish_revocation(call, Ok(Answer::Revoked));
         }
     }
 
-    /// Handles the registry's answer about a grant whose host does not answer. A detached grant can be ended by its
-    /// fencing number if the session that granted it is no party; a party may have its token.
+    /// The holder's host does not answer. A detached grant can be ended by its fencing number if the session that
+    /// granted it is no party; a party may have its token.
     pub(super) fn on_revoke_found(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.orders.revocation(call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);

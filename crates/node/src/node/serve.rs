@@ -52,7 +52,6 @@ impl Node {
         }
     }
 
-    /// Returns the number of slots, if we are a party.
     pub(super) fn slots_of(&self, resource: Key) -> Option<u32> {
         self.parts.get(resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
     }
@@ -74,7 +73,6 @@ impl Node {
         }
     }
 
-    /// Releases an entering ticket's slot and requests another one.
     pub(super) fn request_again(&mut self, ticket: TicketId) {
         self.unrequest(ticket);
         self.clients.wait_again(ticket);
@@ -111,8 +109,8 @@ impl Node {
         self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
     }
 
-    /// Grants an entering ticket, with a lease from `from`. If the session is about to expire, so that the client would
-    /// have to stop at once, the next renewal grants it, or the end of the session takes the slot.
+    /// If the session is about to expire, so that the client would have to stop at once, the next renewal grants the
+    /// ticket, or the end of the session takes the slot.
     pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };
@@ -144,7 +142,6 @@ impl Node {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, held) = (entry.wanted.name.clone(), entry.is_held());
         if !held {
-            // The client was not notified yet.
             self.clients.wait_again(ticket);
             return self.request(ticket);
         }
@@ -161,7 +158,6 @@ impl Node {
         wrong.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
-    /// A wait has timed out, or a lease is due.
     pub(super) fn on_ticket_alarm(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, why_not) = (entry.wanted.name.clone(), entry.is_held().not().then(|| self.not_acquired(entry)));
@@ -252,7 +248,6 @@ impl Node {
         self.effects.push(Effect::Event(event));
     }
 
-    /// Ends a ticket for a reason other than its client's release.
     pub(super) fn end(&mut self, ticket: TicketId, error: Error) {
         let Some(entry) = self.clients.get(ticket) else { return };
         if !entry.is_held() {

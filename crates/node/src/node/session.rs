@@ -17,7 +17,6 @@ const INCIDENT: Span = Span::from_secs(5);
 const INCIDENT_AGAIN: Span = Span::from_secs(60);
 
 impl Node {
-    /// Checks the session, and handles the outputs of the registry.
     pub(super) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
@@ -40,8 +39,8 @@ impl Node {
         }
     }
 
-    /// Ends the session of a leaving node, once no request about a detached grant is pending: otherwise a grant that is
-    /// persisted late would have no owner. Returns whether it did.
+    /// A leaving node ends its session once no request about a detached grant is pending: a grant that is persisted
+    /// late would have no owner.
     fn stop_if_nothing_is_owed(&mut self) -> bool {
         let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
         if stops {
@@ -87,15 +86,14 @@ impl Node {
         self.look_at_cluster();
     }
 
-    /// The session has ended: all its grants are void, except detached ones. Waiting tickets are requested again in the
-    /// next session.
+    /// All grants of the session are void, except detached ones. Waiting tickets are requested again in the next
+    /// session.
     fn on_session_over(&mut self, since: Span, why: &str) {
         if !makes(Mutation::KeepsParts) {
             for resource in self.parts.end() {
                 self.timers.cancel(&Alarm::Part(resource, custody::Timer::Update));
             }
         }
-        // Messages to this session are void.
         self.parts.forget_given_up();
         self.detached.on_session_over();
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
@@ -207,7 +205,6 @@ impl Node {
         }
     }
 
-    /// Converts a session to the protocol's type.
     pub(super) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
         Session { peer, number: number.get() }
     }

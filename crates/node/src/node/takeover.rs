@@ -9,8 +9,8 @@ use crate::mutation::{Mutation, makes};
 use crate::{Error, Name};
 
 impl Node {
-    /// The first session is valid: participates in the predecessor's resources. From before its first census it reports
-    /// all grants that may be held.
+    /// Participates in the predecessor's resources. From before its first census, this process reports all grants that
+    /// may be held.
     pub(super) fn take_over(&mut self) {
         if !self.session_state.is_first() {
             // The session that was to take over has ended, and all deadlines with it.
@@ -62,7 +62,6 @@ impl Node {
         });
     }
 
-    /// Cancels a pending resume.
     pub(super) fn resume_no_more(&mut self, call: u64) {
         if self.takeover.give_up(call) {
             self.timers.cancel(&Alarm::Resume(call));

@@ -1,4 +1,4 @@
-//! Requests, waits and leases of clients, and what observers see of them.
+//! Requests, waits and leases of clients.
 
 use std::time::Duration;
 
@@ -76,7 +76,6 @@ fn new_host_is_granted_a_slot_within_a_second() {
     }
 }
 
-/// After the table of hosts has dropped it.
 #[test]
 fn forgotten_host_rejoins_after_a_partition() {
     let mut world = World::of(4);
@@ -93,7 +92,6 @@ fn forgotten_host_rejoins_after_a_partition() {
     }
 }
 
-/// Its clients need time to stop.
 #[test]
 fn draining_peer_keeps_slots_until_released() {
     let mut world = World::of(3);
@@ -142,7 +140,6 @@ fn slots_mismatch_names_both_numbers() {
 
 #[test]
 fn voters_know_each_other() {
-    // All of them vote, so all are connected.
     let mut world = World::of(3);
     world.run(Span::from_secs(60));
     for number in 1..=3 {

@@ -1,4 +1,4 @@
-//! Detached grants, as `peerlock acquire` requests them: they are in the registry, and the next process continues them.
+//! Detached grants, as `peerlock acquire` requests them.
 
 use std::cell::Cell;
 
@@ -14,7 +14,6 @@ pub(super) fn detached(name: &str) -> Wanted {
     Wanted { detached: Some("grant-7".into()), auto_renew: false, ttl: Span::from_secs(60), ..wanted(name) }
 }
 
-/// Returns a ticket at the third peer whose grant is being persisted, since the disks are slow.
 fn being_detached(world: &mut World) -> TicketId {
     let first = world.acquire(3, wanted("r"));
     world.input(3, Input::Release { call: None, ticket: first });
@@ -61,7 +60,7 @@ fn detached_grant_is_continued_by_the_next_process() {
     }
 }
 
-/// A grant ID is a secret: it allows to renew and release the grant.
+/// A grant ID is a secret: it allows renewal and release.
 #[test]
 fn grant_id_is_never_shown() {
     let mut world = World::of(3);
@@ -88,7 +87,7 @@ fn grant_id_is_never_shown() {
     }
 }
 
-/// Otherwise the registry receives the release from a session that is over, and keeps the grant until its lease ends.
+/// The registry receives the release from a session that is over.
 #[test]
 fn release_in_a_partition_frees_the_slot_after_it() {
     let mut world = World::of(3);
@@ -127,7 +126,6 @@ fn detached_grant_survives_session_loss_and_leaving() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// Otherwise no process owns the persisted grant.
 #[test]
 fn leaving_peer_drops_a_grant_that_is_being_persisted() {
     let mut world = World::of(3);
@@ -145,7 +143,6 @@ fn leaving_peer_drops_a_grant_that_is_being_persisted() {
     assert!(world.fencing(1, next).is_some());
 }
 
-/// Otherwise its client is notified of a loss although it has the grant.
 #[test]
 fn leaving_peer_keeps_a_grant_that_is_being_renewed() {
     let mut world = World::of(3);
@@ -170,17 +167,15 @@ fn leaving_peer_keeps_a_grant_that_is_being_renewed() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// Returns whether a process was given a detached grant of an earlier one.
 fn is_returned(world: &World, number: u64) -> bool {
     world.received(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
 }
 
-/// Asserts that no owed grant is recorded.
 fn assert_settled(world: &World, number: u64) {
     assert_eq!(world.machines[&number].predecessor.as_ref().unwrap().grants, []);
 }
 
-/// The process is killed after it has confirmed the release, and before another peer knows it.
+/// Killed after the confirmed release.
 #[test]
 fn release_unknown_to_the_registry_is_completed_by_takeover() {
     let mut world = World::of(3);
@@ -201,7 +196,6 @@ fn release_unknown_to_the_registry_is_completed_by_takeover() {
     assert_settled(&world, 3);
 }
 
-/// The client was not notified, so it cannot renew or release the grant.
 #[test]
 fn persisted_grant_without_client_is_dropped_by_takeover() {
     let mut world = World::of(3);
@@ -218,7 +212,7 @@ fn persisted_grant_without_client_is_dropped_by_takeover() {
 
 /// The first of two grants for one request was persisted without an answer.
 #[test]
-fn of_two_persisted_grants_the_notified_one_is_kept() {
+fn of_two_persisted_grants_the_notified_one_remains() {
     let mut world = World::of(3);
     let client = being_detached(&mut world);
     world.split(&[3]);
@@ -238,7 +232,7 @@ fn of_two_persisted_grants_the_notified_one_is_kept() {
     assert!(world.received(3).iter().any(is_it) && world.fencing(1, waits).is_none());
 }
 
-/// Otherwise its lease counts again from the restart, beside the next holder's.
+/// Its lease would count again from the restart, beside the next holder's.
 #[test]
 fn returned_grant_ends_when_it_expired_in_the_registry() {
     for renews in [false, true] {
@@ -274,8 +268,7 @@ fn returned_grant_ends_when_it_expired_in_the_registry() {
     }
 }
 
-/// A party has persisted and dropped a grant with the highest possible fencing number, so the registry considers all
-/// others older.
+/// The registry considers all other grants older.
 #[test]
 fn repeatedly_refused_detached_grant_fails() {
     let mut world = World::of(3);
@@ -304,7 +297,7 @@ fn repeatedly_refused_detached_grant_fails() {
     assert!(ended.is_some_and(is_refused), "{ended:?} after {}", steps.get());
 }
 
-/// Otherwise its client loses the grant if the registry's answer takes three seconds.
+/// The registry's answer takes three seconds.
 #[test]
 fn returned_grants_are_unknown_until_the_registry_answers() {
     let mut world = World::of(4);
@@ -323,7 +316,6 @@ fn returned_grants_are_unknown_until_the_registry_answers() {
     assert!(is_returned(&world, 4) && world.node(4).knows_returned());
 }
 
-/// The session was valid when the renewal was requested, and is over when it times out.
 #[test]
 fn detached_renewal_without_quorum_times_out() {
     let mut world = World::of(3);
@@ -365,8 +357,6 @@ fn release_during_persisting_leaves_no_grant() {
     assert!(world.fencing(1, next).is_some());
 }
 
-/// Cuts the third peer, which coordinates, off from the registry leader, or reconnects it. While its session is valid
-/// it can hand over a slot without the registry's knowledge.
 fn cut_from_leader(world: &mut World, is_recorded: bool) {
     match is_recorded {
         true => _ = world.apart.insert((1, 3)),
@@ -376,7 +366,6 @@ fn cut_from_leader(world: &mut World, is_recorded: bool) {
     world.settle();
 }
 
-/// Returns a ticket that waits, behind a grant of the third peer that has expired without the registry's knowledge.
 fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     let holder = world.acquire(3, Wanted { slots, ..detached(name) });
     let waits = world.acquire(2, wanted(name));
@@ -387,8 +376,7 @@ fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     waits
 }
 
-/// Otherwise, if the machine dies then, its next process has the grant from the registry, and the client renews it
-/// beside the next holder.
+/// The machine may die then: its next process has the grant from the registry, and the client renews it.
 #[test]
 fn expired_detached_slot_waits_for_the_registry() {
     for dies in [false, true] {
@@ -421,7 +409,6 @@ fn expired_detached_slot_waits_for_the_registry() {
     }
 }
 
-/// A client that has released does not resume.
 #[test]
 fn released_detached_slot_is_handed_over_at_once() {
     let mut world = World::of(3);
@@ -455,7 +442,6 @@ fn revoked_detached_slot_waits_for_the_registry() {
     assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
 }
 
-/// The session and its token are gone: only the registry has the grant.
 #[test]
 fn revoked_grant_of_an_earlier_session_waits_for_registry() {
     let mut world = World::of(3);
@@ -477,7 +463,7 @@ fn revoked_grant_of_an_earlier_session_waits_for_registry() {
     assert!(world.fencing(2, next).is_some());
 }
 
-/// The second peer coordinates the second generation, and counts while the third cannot reach the registry.
+/// The second peer counts while the third cannot reach the registry.
 #[test]
 fn census_counts_the_slot_of_an_unrecorded_end() {
     let (name, mut world) = ("a", World::of(3));
@@ -527,7 +513,7 @@ fn ended_grant_slot_is_lost_with_session_or_eviction() {
     }
 }
 
-/// There is no client to wait for, but the session ends only after the registry's answer.
+/// The session ends only after the registry's answer.
 #[test]
 fn leaving_peer_hands_over_after_the_end_is_recorded() {
     let mut world = World::of(3);

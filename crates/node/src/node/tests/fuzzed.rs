@@ -13,19 +13,15 @@ use super::*;
 use crate::Name;
 use crate::fuzz::Fuzzer;
 
-/// The maximum number of items that a node stores because of one member.
 const MAX_RETAINED: usize = 20_000;
-/// The maximum number of addresses that a node dials because of that member.
 const MOST_DIALS: usize = 400;
 
-/// The fuzzing member.
 const NINE: u64 = 9;
 
 struct Run {
     world: World,
     fuzzer: Fuzzer,
     rng: Rng,
-    /// For each correct node: the request for the spared resource and its time; and the number of grants.
     waits: BTreeMap<u64, (TicketId, Time)>,
     entries: u64,
     longest: Span,
@@ -47,7 +43,6 @@ impl Run {
         Self { world, fuzzer, rng: Rng::stream(seed, 1), waits, entries: 0, longest }
     }
 
-    /// Runs clients at all nodes, and sends some fuzzed messages.
     fn round(&mut self) {
         let world = &mut self.world;
         let number = [1, 2, 3, NINE][self.rng.below(4) as usize];
@@ -86,7 +81,6 @@ impl Run {
         }
     }
 
-    /// Requests the spared resource at every correct node.
     fn ask(&mut self, spared: &Name) {
         for number in 1..=3 {
             if !self.waits.contains_key(&number) {
@@ -103,7 +97,6 @@ impl Run {
         }
     }
 
-    /// Returns the largest number of items stored at a correct node.
     fn retained(&self) -> usize {
         (1..=3).map(|number| self.world.node(number).retained()).max().unwrap_or_default()
     }

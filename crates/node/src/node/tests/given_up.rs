@@ -9,7 +9,6 @@ use crate::Name;
 const MINUTE: Span = Span::from_secs(60);
 
 impl World {
-    /// Acquires and releases a slot. Returns the fencing number.
     fn use_once(&mut self, number: u64, name: &str) -> u64 {
         let ticket = self.acquire(number, wanted(name));
         self.run(Span::from_secs(1));
@@ -18,7 +17,6 @@ impl World {
         fencing
     }
 
-    /// Returns the number of participations of all hosts.
     fn parts(&self) -> usize {
         self.machines.values().filter_map(|machine| machine.node.as_ref()).map(|node| node.parts.iter().count()).sum()
     }

@@ -74,7 +74,6 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     let ends = stall.missing[0].ends.expect("it is disconnected");
     assert!(ends < Duration::from_secs(18) && ends > Duration::from_secs(5), "{ends:?}");
     assert!(stall.why.starts_with("r has been stalled for 2 s: ") && stall.why.contains("host3 (disconnected for 3 s"));
-    // The answers to queries agree with it.
     for asks in [1, 2] {
         world.input(asks, Input::Show { call: 2, name: "r".parse().unwrap() });
         world.run(Span::from_secs(3));
@@ -83,7 +82,6 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
         };
         assert!(*since >= Duration::from_secs(2) && missing[0].ends.is_some(), "{error}");
     }
-    // The recovery ends within the announced time.
     let before = world.now;
     while resource(&world, counts).stall.is_some() {
         world.run(Span::from_millis(100));

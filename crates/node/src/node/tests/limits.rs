@@ -17,7 +17,6 @@ fn waits(name: &str, seconds: u64) -> Wanted {
     Wanted { wait: Wait::For(Span::from_secs(seconds)), ..wanted(name) }
 }
 
-/// Without a connection to the registry, a session remains valid for a while, and a join is not answered.
 #[test]
 fn try_without_quorum_fails_within_two_seconds() {
     let mut world = World::of(3);
@@ -31,7 +30,6 @@ fn try_without_quorum_fails_within_two_seconds() {
     assert!(world.fencing(3, known).is_some(), "its session is valid");
 }
 
-/// The coordinator has died, and its session has not expired.
 #[test]
 fn try_during_a_long_census_fails_within_two_seconds() {
     let mut world = World::of(3);
@@ -47,7 +45,6 @@ fn try_during_a_long_census_fails_within_two_seconds() {
     assert!(world.fencing(2, second).is_some(), "the waiter is served");
 }
 
-/// Its long wait was in an earlier session.
 #[test]
 fn long_wait_survives_the_join_of_a_new_session() {
     let mut world = World::of(3);
@@ -84,8 +81,7 @@ fn timeout_reports_a_queue_position_or_a_stall() {
     assert!(matches!(world.ended(2, dead), Some(Error::Recovering { .. })), "{:?}", world.ended(2, dead));
 }
 
-/// Requests, positions, `show` and reports of so many waiters must fit into messages of 1 MiB. `World` rejects longer
-/// ones.
+/// They must fit into messages of 1 MiB: `World` rejects longer ones.
 #[test]
 fn waiters_are_bounded_and_survive_the_coordinator() {
     let mut world = World::of(3);
@@ -104,7 +100,6 @@ fn waiters_are_bounded_and_survive_the_coordinator() {
         assert_eq!(world.answer(number), Some(&Err(Error::Busy { limit: MOST_WAITING })));
     }
     world.run(Span::from_secs(3));
-    // The last waiter at 3 is behind all waiters at 2.
     let last = world.received(3).iter().rev().find_map(|effect| match effect {
         Effect::Progress(_, Progress { ahead, .. }) => *ahead,
         _ => None,
@@ -121,7 +116,7 @@ fn waiters_are_bounded_and_survive_the_coordinator() {
     assert_eq!((inside.iter().sum::<u64>(), waiting.iter().sum::<usize>()), (1, 2 * MOST_WAITING - 1));
 }
 
-/// The link has acknowledged the refused request, so its sender does not repeat it.
+/// The link has acknowledged the refused request.
 #[test]
 fn request_above_the_ration_is_served_after_a_census() {
     let mut world = World::new();
@@ -153,7 +148,7 @@ fn oversized_message_is_lost_before_it_is_numbered() {
     assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.retained() == 0));
 }
 
-/// Otherwise it is answered, the answer is to the same host, and so on.
+/// The answer goes to the same host, and so on.
 #[test]
 fn packet_to_its_own_sender_is_dropped() {
     let mut world = World::of(3);
@@ -169,7 +164,6 @@ fn packet_to_its_own_sender_is_dropped() {
     assert_eq!(unexpected, 3);
 }
 
-/// Guests that have left use no memory.
 #[test]
 fn guests_that_left_use_no_memory() {
     let mut world = World::of(2);
@@ -219,7 +213,6 @@ fn number_of_met_hosts_is_bounded() {
     assert_eq!(contacts.get(PeerId::new(12_000)).map(|contact| contact.retained()), Some(1), "a host with messages");
 }
 
-/// Otherwise a host without a session removes its voter's file because of a message of any member.
 #[test]
 fn recovery_reported_by_a_non_voter_is_ignored() {
     let follows = |world: &World| {
@@ -239,7 +232,6 @@ fn recovery_reported_by_a_non_voter_is_ignored() {
         world.run(Span::from_secs(1));
     }
     assert!(!follows(&world), "it has never voted");
-    // A voter is believed, but not immediately.
     (world.spoils, world.keeps) = (None, true);
     [2, 3, 9].into_iter().for_each(|number| world.kill(number));
     world.split(&[]);
@@ -264,7 +256,6 @@ fn leaving_without_a_quorum_is_unconfirmed() {
     }
 }
 
-/// A host killed while leaving is treated like any dead host.
 #[test]
 fn peer_killed_while_leaving_delays_one_session() {
     let mut world = World::of(3);

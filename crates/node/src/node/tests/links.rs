@@ -11,19 +11,16 @@ use crate::{NetEvent, Origin, Parting};
 const MINUTE: Span = Span::from_secs(60);
 
 impl World {
-    /// Returns the voters.
     fn voters(&self) -> BTreeSet<u64> {
         let registry = self.machines.values().find_map(|it| it.node.as_ref()?.registry());
         registry.expect("there is a voter").state().voter_hosts().into_iter().map(PeerId::get).collect()
     }
 
-    /// Returns the hosts that do not vote.
     fn others(&self) -> Vec<u64> {
         let voters = self.voters();
         (1..=12).filter(|number| !voters.contains(number)).collect()
     }
 
-    /// Requests a slot of one resource at two hosts that do not vote.
     fn one_inside_and_one_in_line(&mut self) -> [(u64, TicketId); 2] {
         let others = self.others();
         [others[0], others[1]].map(|host| (host, self.acquire(host, wanted("r"))))
@@ -39,7 +36,7 @@ impl World {
     }
 }
 
-/// Returns twelve hosts that were all connected to each other, some of which do not vote.
+/// Returns twelve connected hosts, some of which do not vote.
 fn at_rest() -> World {
     let mut world = World::of(12);
     let dials = world.dials.clone();
@@ -63,7 +60,6 @@ fn unneeded_links_end_and_voter_links_stay() {
     world.run(MINUTE * 10);
     assert!(others.iter().all(|number| world.links_of(*number) == voters), "no connection is re-opened");
     assert!((1..=12).all(|number| world.node(number).counters().sessions_lost == 0));
-    // All members are visible nevertheless.
     world.input(others[0], Input::Look { call: 1 });
     let Some(Ok(Answer::Found(found))) = world.answer(others[0]) else { panic!("{:?}", world.answer(others[0])) };
     assert_eq!(
@@ -94,7 +90,6 @@ fn successor_is_dialled_before_the_hand_over() {
     assert!((1..=12).all(|number| world.node(number).counters().relayed == 0));
 }
 
-/// The connection is closed while a message is in flight.
 #[test]
 fn message_in_flight_arrives_after_its_link_ended() {
     let mut world = at_rest();
@@ -127,7 +122,6 @@ fn moved_host_is_found_at_its_new_address() {
     assert!(world.fencing(two, second) > None && world.are_linked(one, two));
 }
 
-/// All voters have moved, and the other hosts have no connections.
 #[test]
 fn peer_without_session_finds_moved_voters() {
     let mut world = at_rest();

@@ -1,9 +1,7 @@
-//! Defects of an early version, one test each (docs/notes/2026-11-19-hardening.md): peers that die with tokens, leave
-//! while others are away, or join for a moment and are killed.
+//! Defects of an early version (docs/notes/2026-11-19-hardening.md).
 
 use super::*;
 
-/// Returns whether a client at each of these hosts is granted a slot within this time, one after another.
 fn are_let_in(world: &mut World, name: &str, numbers: &[u64], within: Span) -> bool {
     numbers.iter().all(|number| {
         let ticket = world.acquire(*number, wanted(name));
@@ -39,7 +37,6 @@ fn disconnected_party_is_served_after_its_coordinator_left() {
 fn idle_tokens_of_a_killed_peer_are_recovered() {
     for (had_it_last, coordinator) in [(1, 1), (2, 1), (1, 2), (3, 3)] {
         let mut world = World::of(3);
-        // The first host to request creates it, and coordinates.
         assert!(are_let_in(&mut world, "r", &[coordinator, had_it_last], Span::from_secs(1)));
         let before = world.acquire(had_it_last, wanted("r"));
         world.run(Span::from_secs(1));
@@ -54,7 +51,6 @@ fn idle_tokens_of_a_killed_peer_are_recovered() {
             assert!(world.fencing(*number, ticket) > fencing, "{number} after {had_it_last}");
             world.input(*number, Input::Release { call: None, ticket });
         }
-        // It restarts.
         world.restart(had_it_last);
         world.run(Span::from_secs(5));
         assert!(are_let_in(&mut world, "r", &[1, 2, 3], Span::from_secs(1)), "{had_it_last} is back");

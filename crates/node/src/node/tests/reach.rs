@@ -7,8 +7,7 @@ fn of(slots: u32) -> Wanted {
     Wanted { slots: Some(slots), ..wanted("r") }
 }
 
-/// Returns a world of four hosts, with clients at host 2 that hold all slots, and a waiter at a host that does not
-/// coordinate.
+/// Returns four hosts, with clients at host 2 that hold all slots, and a waiter at a host that does not coordinate.
 fn with_waiter(slots: u32) -> (World, Vec<TicketId>, u64, TicketId) {
     let mut world = World::of(4);
     let holders: Vec<TicketId> = (0..slots).map(|_| world.acquire(2, of(slots))).collect();
@@ -66,7 +65,6 @@ fn waiter_is_served_first_when_it_is_reachable_again() {
     }
 }
 
-/// Two hosts that cannot connect to each other are linked via the leader.
 #[test]
 fn waiter_reached_via_the_leader_is_not_passed_over() {
     let (mut world, holders, host, first) = with_waiter(1);

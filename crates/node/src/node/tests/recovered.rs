@@ -10,7 +10,6 @@ fn contradicts(world: &World) -> bool {
     world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::RecoveredBeside { .. })))
 }
 
-/// Its session remains valid for a while after the loss of the majority.
 #[test]
 fn host_follows_a_cluster_that_was_recovered_at_once() {
     let mut world = World::of(3);

@@ -11,12 +11,10 @@ use crate::link::Frame;
 use crate::wire::{Body, encode, encode_body};
 
 impl World {
-    /// Returns the epoch of the direct connection, as `one` knows it.
     fn epoch(&self, one: u64, other: u64) -> Option<u64> {
         self.node(one).contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
     }
 
-    /// Injects a packet relayed by the leader.
     fn relay(&mut self, from: u64, to: u64, segment: Segment) {
         let packet = Packet { number: 0, answer: 0, segment };
         let body = encode_body(&Body::Relay { from: PeerId::new(from), to: PeerId::new(to), packet });
@@ -29,7 +27,6 @@ fn one_inside(holder: u64) -> (World, TicketId) {
     let mut world = World::of(3);
     assert!(world.node(1).registry().is_some_and(Registry::is_leader));
     let first = world.acquire(holder, wanted("r"));
-    // All hosts are connected.
     world.run(Span::from_secs(10));
     assert!(world.fencing(holder, first).is_some() && world.epoch(2, 3).is_some());
     (world, first)
@@ -43,7 +40,6 @@ fn unreachable_coordinator_is_reached_via_the_leader() {
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, first).is_some());
     assert!(world.node(1).registry().is_some_and(Registry::is_leader));
-    // From here on 2 and 3 cannot connect.
     world.apart.insert((2, 3));
     world.disconnect_pair(2, 3);
     world.settle();
@@ -59,7 +55,6 @@ fn unreachable_coordinator_is_reached_via_the_leader() {
     world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
     world.run(Span::from_secs(4));
     assert!(world.fencing(1, third).is_some(), "the census is complete");
-    // Then over a direct connection again.
     world.apart.clear();
     world.run(Span::from_secs(2));
     let fourth = world.acquire(2, wanted(name));
@@ -69,7 +64,6 @@ fn unreachable_coordinator_is_reached_via_the_leader() {
     assert!(world.fencing(2, fourth).is_some());
 }
 
-/// One side has noticed the loss, the other has not.
 #[test]
 fn first_knock_replaces_a_connection_lost_on_one_side() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -85,7 +79,7 @@ fn first_knock_replaces_a_connection_lost_on_one_side() {
     }
 }
 
-/// Neither side has noticed it, and the transport takes seconds.
+/// The transport takes seconds to notice.
 #[test]
 fn unacknowledged_message_is_relayed_after_a_second() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -104,8 +98,7 @@ fn unacknowledged_message_is_relayed_after_a_second() {
     }
 }
 
-/// The other host is frozen for a moment. The smaller host opens connections, and must stop that when the doubt has
-/// passed.
+/// The smaller host opens connections, and must stop that when the doubt has passed.
 #[test]
 fn doubted_connection_stays_if_the_peer_is_only_slow() {
     for (holder, asker, millis) in [(2, 3, 3000), (3, 2, 1500), (3, 2, 2100), (3, 2, 3000)] {
@@ -139,7 +132,7 @@ fn relayed_knock_ends_a_silent_connection() {
     }
 }
 
-/// Only an attempt to connect shows that the direct connection is over: other packets may be late.
+/// Other packets may be late.
 #[test]
 fn other_relayed_packets_end_no_connection() {
     let (mut world, _) = one_inside(2);

@@ -10,7 +10,7 @@ use crate::{Class, Name, Refusal, Wanted};
 const SECOND: Span = Span::from_secs(1);
 
 impl World {
-    /// Deletes a resource at this host. Returns the answer within a second, if any.
+    /// Returns the answer within a second, if any.
     fn remove(&mut self, at: u64, name: &str) -> Option<Result<Answer, Error>> {
         self.machines.get_mut(&at).expect("it is there").received.clear();
         self.input(at, Input::Remove { call: 9, name: name.parse().expect("a name") });
@@ -18,7 +18,6 @@ impl World {
         self.answer(at).cloned()
     }
 
-    /// Acquires and releases a slot. Returns the fencing number.
     fn pass_through(&mut self, number: u64, wanted: Wanted) -> u64 {
         let ticket = self.acquire(number, wanted);
         self.run(SECOND);
@@ -69,7 +68,6 @@ fn used_resource_is_neither_removed_nor_disturbed() {
     let mut world = World::of(4);
     let first = world.acquire(2, wanted("r"));
     world.run(SECOND);
-    // Two more parties, one of which waits.
     let second = world.acquire(3, wanted("r"));
     let third = world.acquire(4, wanted("r"));
     world.run(SECOND);
@@ -89,7 +87,6 @@ fn used_resource_is_neither_removed_nor_disturbed() {
     assert_eq!(world.remove(4, "r"), Some(no_such));
 }
 
-/// Its holder could not be asked.
 #[test]
 fn detached_grant_of_a_dead_host_prevents_removal() {
     let mut world = World::of(3);
@@ -134,7 +131,6 @@ fn evicted_session_prevents_removal() {
     assert!(world.pass_through(3, wanted("r")) > before);
 }
 
-/// The resource is kept, or created again.
 #[test]
 fn request_during_removal_is_granted() {
     for step in 0..40 {
@@ -160,7 +156,6 @@ fn request_during_removal_is_granted() {
     }
 }
 
-/// The requester dies at any point.
 #[test]
 fn requester_killed_during_removal_does_no_harm() {
     for step in 0..30 {
@@ -180,7 +175,7 @@ fn requester_killed_during_removal_does_no_harm() {
     }
 }
 
-/// The registry is full of other resources. Late messages about the deleted one must stay void.
+/// The registry is full. Late messages about the deleted resource must stay void.
 #[test]
 fn memory_of_a_removed_resource_survives_a_refused_join() {
     let mut world = World::of(3);

@@ -9,7 +9,6 @@ use super::world::{CLUSTER, World, wanted};
 use crate::session_state::Ask;
 use crate::{Class, Name, Origin, Wanted};
 
-/// Revokes a grant of `host`, at another host.
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
     let (name, peer) = ("r".parse().unwrap(), PeerId::new(host));
     world.machines.get_mut(&at).unwrap().received.clear();
@@ -28,7 +27,7 @@ fn two_slots(note: &str) -> Wanted {
     Wanted { slots: Some(2), ..detached(note) }
 }
 
-/// Returns what the registry has of `r`, as host 1 knows it, without its parties.
+/// Returns what the registry has of `r`, without its parties.
 fn page(world: &World) -> Page {
     let state = world.node(1).session_state.registry().expect("it votes").state();
     let resource = &state.resources()[&label(&name())];
@@ -128,7 +127,6 @@ fn revoked_detached_grant_ends_at_once() {
     assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
 }
 
-/// The machine is switched off, and the lease lasts an hour.
 #[test]
 fn detached_grant_of_a_dead_host_can_be_revoked() {
     let mut world = World::of(3);
@@ -160,7 +158,7 @@ fn revocation_affects_no_other_grant() {
     assert_eq!(left, [other]);
 }
 
-/// The host is frozen during the query, and its session has another client when the command is applied.
+/// The session has another client when the command is applied.
 #[test]
 fn plain_release_does_not_evict_a_session_that_joined_since() {
     let mut world = World::of(3);
@@ -213,8 +211,7 @@ fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
     assert_eq!(page(&world).resources[0].detached[0].fencing, fencing, "the renewal was confirmed");
 }
 
-/// The leader that received the first copy is gone, and the session has joined again before the next one receives the
-/// second.
+/// The leader that received the first copy is gone, and the session has joined again.
 #[test]
 fn second_copy_of_a_forced_release_evicts_no_client() {
     let mut world = World::of(3);
@@ -238,7 +235,6 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
     assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second));
 }
 
-/// Another command has changed the state since the query.
 #[test]
 fn late_commands_of_an_administrator_are_reported() {
     let mut world = World::of(3);
@@ -278,7 +274,6 @@ fn revocation_names_an_unreachable_holder() {
     assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
     assert_eq!(world.fencing(2, holder), Some(fencing));
     world.frozen.clear();
-    // Without a quorum, that is the error.
     world.split(&[3]);
     world.run(Span::from_secs(30));
     revoke(&mut world, 3, 2, fencing);
@@ -308,7 +303,7 @@ fn revoking_an_unknown_grant_succeeds() {
     assert_eq!(world.fencing(2, holder), Some(fencing), "the other grant is unaffected");
 }
 
-/// A grant that was not renewed here may have expired in the registry, so its end is not reported as an eviction.
+/// It may have expired in the registry, so its end is not reported as an eviction.
 #[test]
 fn evicted_returned_grant_reports_it_at_the_renewal() {
     let forced = Error::Revoked { name: "r".parse().unwrap(), forced: true };

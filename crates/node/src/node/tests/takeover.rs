@@ -20,7 +20,6 @@ fn resume(world: &mut World, number: u64, note: &str) {
     world.input(number, Input::Resume { call: 9, name, note });
 }
 
-/// Returns the ticket of a resumed client.
 fn resumed(world: &World, number: u64) -> Option<TicketId> {
     match world.answer(number) {
         Some(Ok(Answer::Ticket(ticket))) => Some(*ticket),
@@ -28,7 +27,7 @@ fn resumed(world: &World, number: u64) -> Option<TicketId> {
     }
 }
 
-/// The scenario of `takeover.rs`, on each of three hosts: two of them do not lead, one of them coordinates.
+/// On each of three hosts: two do not lead, one coordinates.
 #[test]
 fn takeover_continues_a_grant_exclusively() {
     for number in 1..=3 {
@@ -86,7 +85,6 @@ fn grant_before_the_cluster_is_recorded_is_taken_over() {
     assert_eq!(world.fencing(1, ticket), Some(before), "the same grant");
 }
 
-/// Returns how long the slot has been held, as another host shows it.
 fn held_for(world: &mut World, at: u64) -> Option<Duration> {
     world.input(at, Input::Show { call: 7, name: "r".parse().unwrap() });
     world.run(Span::from_secs(1));
@@ -134,7 +132,6 @@ fn grant_without_resume_is_held_until_its_deadline() {
     assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
 }
 
-/// The resume is cancelled before there is a session; the grant stays.
 #[test]
 fn cancelled_resume_is_unanswered_and_the_grant_stays() {
     let mut world = World::of(3);
@@ -155,7 +152,6 @@ fn cancelled_resume_is_unanswered_and_the_grant_stays() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// Without a grant, the predecessor's session need not expire.
 #[test]
 fn predecessor_session_without_grants_ends_at_once() {
     let mut world = World::of(3);
@@ -192,7 +188,6 @@ fn takeover_file_of_another_boot_or_cluster_is_ignored() {
     }
 }
 
-/// Killed before and after its own session is valid, several times.
 #[test]
 fn grant_passes_through_several_processes() {
     let mut world = World::of(3);
@@ -217,7 +212,7 @@ fn grant_passes_through_several_processes() {
     assert_eq!((world.fencing(3, ticket), world.fencing(1, waits)), (before, None));
 }
 
-/// Otherwise the next process replaces a session that is over, and that of the process in between has to expire.
+/// The next process must not replace a session that is over.
 #[test]
 fn process_killed_before_its_session_is_valid_delays_none() {
     let mut world = World::of(3);
@@ -286,7 +281,7 @@ fn deadlines_are_recorded_before_clients_are_notified() {
     assert_eq!(world.machines[&1].predecessor.as_ref().unwrap().grants, []);
 }
 
-/// Otherwise these grants stay in the file, and nothing is taken over until the next boot.
+/// Nothing would be taken over until the next boot.
 #[test]
 fn too_many_grants_are_not_taken_over_and_are_dropped() {
     let mut world = World::of(3);
@@ -306,7 +301,7 @@ fn too_many_grants_are_not_taken_over_and_are_dropped() {
     assert_eq!(world.fencing(3, ticket), Some(before), "the same grant");
 }
 
-/// Otherwise the process after it ends the predecessor's session as if there were no grants.
+/// The process after it would end the predecessor's session as if there were no grants.
 #[test]
 fn process_without_a_cluster_keeps_the_takeover_file() {
     let mut world = World::of(3);
@@ -348,7 +343,7 @@ fn peer_without_takeover_drains_when_grants_have_expired() {
     }
 }
 
-/// Otherwise ten thousand of a host's longest messages are buffered.
+/// Ten thousand of a host's longest messages would be buffered.
 #[test]
 fn only_relevant_early_messages_are_buffered() {
     let mut world = World::of(3);
@@ -370,7 +365,7 @@ fn only_relevant_early_messages_are_buffered() {
     assert_eq!(world.node(3).takeover.retained(), 1);
 }
 
-/// Otherwise the census is lost, which is sent once, and no slot is granted during this session.
+/// A census is sent once.
 #[test]
 fn early_messages_above_the_limit_cause_a_census() {
     let mut world = World::of(3);

@@ -11,7 +11,6 @@ const NEXT: Versions = Versions { min: 1, max: 2 };
 /// The release after the next.
 const LATER: Versions = Versions { min: 2, max: 3 };
 
-/// Acquires a slot at each host. Returns the last fencing number.
 fn in_turn(world: &mut World, mut last: Option<u64>) -> Option<u64> {
     for number in 1..=3 {
         let ticket = world.acquire(number, wanted("r"));

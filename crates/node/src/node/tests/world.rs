@@ -11,7 +11,6 @@ use crate::{ClusterId, NetEvent, Origin, Parting, Predecessor, Ttl, Wait, Wanted
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
 
-/// A node, its disk, and its effects.
 pub(super) struct Machine {
     pub(super) node: Option<Node>,
     pub(super) process: u64,
@@ -26,19 +25,18 @@ pub(super) struct Machine {
     pub(super) received: Vec<Effect>,
 }
 
-/// Machines by number. There are connections between all that dial each other and are not cut off.
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) machines: BTreeMap<u64, Machine>,
     pub(super) up: BTreeMap<(u64, u64), u64>,
     pub(super) epochs: u64,
     pub(super) dials: BTreeSet<(u64, u64)>,
-    /// The ports of machines that have moved; 1 otherwise.
+    /// Of machines that have moved; 1 otherwise.
     pub(super) ports: BTreeMap<u64, u64>,
     pub(super) cut: BTreeSet<u64>,
     /// Pairs that cannot connect.
     pub(super) apart: BTreeSet<(u64, u64)>,
-    /// Pairs whose connection is silently broken: nothing arrives, and no end is reported.
+    /// Pairs whose connection is silently broken.
     pub(super) silent: BTreeSet<(u64, u64)>,
     /// Closed connections; dialled again when time passes.
     pub(super) hung_up: BTreeMap<(u64, u64), Parting>,
@@ -48,17 +46,14 @@ pub(super) struct World {
     /// A machine whose messages, in both directions, are recorded.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
-    /// Whether machines started from now on have data directories.
+    /// Of machines started from now on, as the following.
     pub(super) keeps: bool,
-    /// The versions supported by machines started from now on.
     pub(super) versions: Versions,
-    /// The session length of machines started from now on.
     pub(super) session: Ttl,
-    /// The limit of items stored for one host, of machines started from now on.
+    /// The limit of items stored for one host.
     pub(super) ration: usize,
 }
 
-/// Changes a message.
 pub(super) type Spoil = Box<dyn FnMut(Vec<u8>) -> Vec<u8>>;
 
 pub(super) fn address(number: u64) -> String {
@@ -132,7 +127,6 @@ impl World {
         self.settle();
     }
 
-    /// Starts a machine with the contents of its disk.
     pub(super) fn restart(&mut self, number: u64) {
         let machine = &self.machines[&number];
         let origin = match (&machine.file, machine.cluster) {
@@ -143,18 +137,15 @@ impl World {
         self.start(number, origin, &[]);
     }
 
-    /// Returns the address of a machine.
     fn address_of(&self, number: u64) -> String {
         self.ports.get(&number).map_or(address(number), |port| format!("host{number}:{port}"))
     }
 
-    /// Returns the machine that listens at an address.
     fn at(&self, address: &str) -> Option<u64> {
         let number = address.trim_start_matches("host").split(':').next()?.parse().ok()?;
         (self.address_of(number) == address).then_some(number)
     }
 
-    /// Restarts a machine at another port.
     pub(super) fn move_to(&mut self, number: u64, port: u64) {
         self.kill(number);
         self.dials.retain(|(_, to)| *to != number);
@@ -176,7 +167,6 @@ impl World {
         self.disconnect_all(|(a, b)| a == number || b == number);
     }
 
-    /// Ends the connection of a pair.
     pub(super) fn disconnect_pair(&mut self, one: u64, other: u64) {
         self.disconnect_all(|pair| pair == (one.min(other), one.max(other)));
     }
@@ -188,7 +178,6 @@ impl World {
         self.silent.insert(pair);
     }
 
-    /// Reports the end of a silently broken connection to one side.
     pub(super) fn notice(&mut self, one: u64, other: u64) {
         let epoch = self.up.remove(&(one.min(other), one.max(other))).expect("they were connected");
         let (peer, why) = (PeerId::new(other), "it does not answer".to_owned());
@@ -207,7 +196,6 @@ impl World {
         }
     }
 
-    /// Connects machines that dial each other.
     pub(super) fn connect(&mut self) {
         for (from, to) in self.dials.clone() {
             let pair = (from.min(to), from.max(to));
@@ -319,7 +307,6 @@ impl World {
         }
     }
 
-    /// Executes everything that is due without time passing.
     pub(super) fn settle(&mut self) {
         loop {
             self.connect();
@@ -344,7 +331,6 @@ impl World {
         self.now = end;
     }
 
-    /// Stops completing writes, or completes all pending ones.
     pub(super) fn slow_disks(&mut self, slow: bool) {
         self.machines.values_mut().for_each(|machine| machine.slow_disk = slow);
         while !slow && let Some((number, write)) = self.unwritten() {
@@ -356,7 +342,6 @@ impl World {
         self.machines.iter_mut().find_map(|(number, machine)| Some((*number, machine.unwritten.pop_front()?)))
     }
 
-    /// Executes single inputs until the condition is met.
     pub(super) fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             self.connect();
@@ -378,7 +363,7 @@ impl World {
         self.settle();
     }
 
-    /// Delivers a message that the sender's node has not sent, if the two are connected.
+    /// Delivers a message that the sender's node has not sent.
     pub(super) fn inject(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
         if let Some(&epoch) = self.up.get(&(from.min(to), from.max(to))) {
             self.input(to, Input::Net(NetEvent::Message { from: PeerId::new(from), epoch, bytes }));
@@ -389,7 +374,6 @@ impl World {
         self.machines[&number].node.as_ref().expect("it runs")
     }
 
-    /// Requests a slot, and returns the ticket.
     pub(super) fn acquire(&mut self, number: u64, wanted: Wanted) -> TicketId {
         let before = self.machines[&number].received.len();
         self.input(number, Input::Acquire { call: 1, wanted });
@@ -409,7 +393,6 @@ impl World {
         &self.machines[&number].received
     }
 
-    /// Returns the last answer to a call.
     pub(super) fn answer(&self, number: u64) -> Option<&Result<Answer, Error>> {
         self.received(number).iter().rev().find_map(|effect| match effect {
             Effect::Answer { answer, .. } => Some(answer),
@@ -417,12 +400,10 @@ impl World {
         })
     }
 
-    /// Returns whether a client was asked to stop.
     pub(super) fn has_lost(&self, number: u64, ticket: TicketId) -> bool {
         self.received(number).iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == ticket))
     }
 
-    /// Returns why a ticket ended.
     pub(super) fn ended(&self, number: u64, ticket: TicketId) -> Option<&Error> {
         self.received(number).iter().find_map(|effect| match effect {
             Effect::Ended(ended, why) if *ended == ticket => Some(why),
