@@ -198,7 +198,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn moment(&self, time: Time) -> Moment {
-        self.clock_start + Duration::from_nanos(time.as_nanos())
+        moment(self.clock_start, time)
     }
 
     /// The clock is read here: after a sleep of the machine the node looks at the leases that ended meanwhile before it
@@ -399,59 +399,21 @@ impl<T: Transport> Driver<T> {
                 clients.handles -= 1;
                 self.release_if_unwanted(ticket);
             }
-            Command::Release { ticket, reply } => {
-                let call = Some(self.call(Call::Done(reply)));
-                self.step(Input::Release { call, ticket });
+            Command::Call(input, reply) => {
+                let call = self.call(Call::Reply(reply));
+                self.step(input(call));
             }
-            Command::Renew { ticket, reply } => {
-                let call = self.call(Call::Renew(reply));
-                self.step(Input::Renew { call, ticket });
-            }
+            Command::Read(read) => read(&self.node, self.now()),
             Command::Detach { ticket } => {
                 let Some(clients) = self.tickets.get_mut(&ticket) else { return };
                 clients.handles -= 1;
                 clients.detached = true;
             }
             Command::Find { note, reply } => _ = reply.send(self.find(&note)),
-            Command::Cluster { reply } => {
-                let call = self.call(Call::Cluster(reply));
-                self.step(Input::Look { call });
-            }
-            Command::Resize { name, slots, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Resize { call, name, slots });
-            }
-            Command::Remove { name, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Remove { call, name });
-            }
-            Command::Expel { name, peer, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Expel { call, name, peer });
-            }
-            Command::Revoke { name, peer, fencing, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Revoke { call, name, peer, fencing });
-            }
-            Command::SetVoters { hosts, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::SetVoters { call, hosts });
-            }
-            Command::Show { name, reply } => {
-                let call = self.call(Call::Show(reply));
-                self.step(Input::Show { call, name });
-            }
-            Command::Resources { listing, reply } => {
-                let call = self.call(Call::Resources(reply));
-                self.step(Input::List { call, listing });
-            }
-            Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
                 _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
             Command::Health { reply } => _ = reply.send(self.health()),
-            Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
-            Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {
                 self.draining.push(reply);
                 self.step(Input::Drain);
@@ -478,18 +440,8 @@ impl<T: Transport> Driver<T> {
             (Some(Call::Acquire(name, note, waiter)), Ok(Answer::Ticket(ticket))) => {
                 self.on_ticket(ticket, (name, note), waiter);
             }
-            // It says which verb it answers, and whoever has called knows that.
-            (Some(Call::Done(reply)), Ok(_)) => _ = reply.send(Ok(())),
-            (Some(Call::Cluster(reply)), Ok(Answer::Found(cluster))) => _ = reply.send(Ok(cluster)),
-            (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
-            (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
-            (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
             (Some(Call::Acquire(_, _, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
-            (Some(Call::Done(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Cluster(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Renew(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Show(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Reply(reply)), answer) => _ = reply.send(answer),
             (_, answer) => unreachable!("{answer:?} is no answer to what call {call} asked"),
         }
     }
@@ -602,6 +554,11 @@ impl<T: Transport> Driver<T> {
             _ = waiter.reply.send(Err(error.clone()));
         }
     }
+}
+
+/// Converts a time of the node, which counts from `start`.
+pub fn moment(start: Moment, time: Time) -> Moment {
+    start + Duration::from_nanos(time.as_nanos())
 }
 
 /// What has been kept, as the node hears it.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{TicketId, json};
+use peerlock_node::{Input, TicketId, json};
 use peerlock_protocol as protocol;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -168,8 +168,10 @@ impl Grant {
     pub async fn release(mut self) -> Result<(), Error> {
         self.disarmed = true;
         let (reply, released) = oneshot::channel();
-        _ = self.commands.send(Command::Release { ticket: self.ticket, reply });
-        released.await.unwrap_or(Err(Error::Stopped))
+        let ticket = self.ticket;
+        let input = move |call| Input::Release { call: Some(call), ticket };
+        _ = self.commands.send(Command::Call(Box::new(input), reply));
+        released.await.unwrap_or(Err(Error::Stopped)).map(drop)
     }
 
     /// Lets it stand without a handle, until its lease ends; a [detached](crate::Service::acquire_detached) one can be

@@ -15,6 +15,7 @@ mod request;
 mod service;
 pub mod store;
 pub mod transport;
+mod verbs;
 
 pub use driver::random;
 pub use grant::{Grant, GrantId, Granted};
@@ -26,7 +27,7 @@ pub use peerlock_node::{
     Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection, Listing,
     MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Predecessor, Progress, ResourceDetails,
     ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
-    hello_cluster, json,
+    hello_cluster, json, verb,
 };
 pub use peerlock_types::{Key, PeerId, Span};
 pub use request::Request;

@@ -8,21 +8,22 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Class, ClusterId, Name, Node, Origin, Predecessor, Setup, TicketId, Ttl};
-use peerlock_types::{PeerId, Rng, roughly};
+use peerlock_node::verb::{Operation, Revoke, Show, Verb};
+use peerlock_node::{Answer, Class, ClusterId, Input, Name, Node, Origin, Predecessor, Setup, TicketId, Ttl};
+use peerlock_types::{PeerId, Rng, Time, roughly};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::awake::Awake;
 use crate::command::{Command, Found, Waiter};
-use crate::driver::{Driver, chance, random};
+use crate::driver::{Driver, chance, moment, random};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store, millis};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress,
-    Request, ResourceDetails, ResourceView, SlotView,
+    Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress, Request,
+    ResourceDetails, ResourceView, SlotView, async_methods,
 };
 
 /// At most this many events are kept for a watcher that is slow.
@@ -68,6 +69,7 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
+    clock_start: Moment,
     /// Counts requests, so that each has a number of its own.
     waiters: AtomicU64,
 }
@@ -231,7 +233,7 @@ impl Builder {
         }
         .unwrap_or(Err(Error::Stopped))?;
         let (clock, waiters) = (self.clock, AtomicU64::new(0));
-        Ok(Service { shared: Arc::new(Shared { me, name, commands, events, clock, waiters }) })
+        Ok(Service { shared: Arc::new(Shared { me, name, commands, events, clock, clock_start, waiters }) })
     }
 }
 
@@ -339,7 +341,10 @@ impl Service {
     /// [`Error::Lost`] if it does not stand any more.
     pub async fn renew(&self, grant: &GrantId) -> Result<Moment, Error> {
         let ticket = self.ticket(grant).await?;
-        self.call(|reply| Command::Renew { ticket, reply }).await?
+        match self.answer(move |call| Input::Renew { call, ticket }).await? {
+            Answer::Renewed(until) => Ok(moment(self.shared.clock_start, until)),
+            answer => unreachable!("{answer:?} does not answer a renewal"),
+        }
     }
 
     /// Gives a grant back by its name.
@@ -348,7 +353,7 @@ impl Service {
     /// [`Error::Lost`] if it does not stand any more.
     pub async fn release(&self, grant: &GrantId) -> Result<(), Error> {
         let ticket = self.ticket(grant).await?;
-        self.call(|reply| Command::Release { ticket, reply }).await?
+        self.answer(move |call| Input::Release { call: Some(call), ticket }).await.map(drop)
     }
 
     /// What a grant is called here. A process that has just begun hears of those of earlier ones in a moment.
@@ -359,7 +364,7 @@ impl Service {
         };
         let find = async {
             loop {
-                match self.call(|reply| Command::Find { note: note.clone(), reply }).await? {
+                match self.send(|reply| Command::Find { note: note.clone(), reply }).await? {
                     Found::Here(ticket) => return Ok(ticket),
                     Found::Revoked(why) => return Err(why),
                     Found::NotYet => sleep(ASK_AGAIN).await,
@@ -378,14 +383,6 @@ impl Service {
         }
     }
 
-    /// All resources of the cluster, by name.
-    ///
-    /// # Errors
-    /// As [`Service::list`].
-    pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.list(Listing::default()).await
-    }
-
     /// Some of the resources of the cluster, by name.
     ///
     /// # Errors
@@ -393,8 +390,7 @@ impl Service {
     pub async fn list(&self, mut listing: Listing) -> Result<Vec<ResourceView>, Error> {
         let mut all: Vec<ResourceView> = Vec::new();
         while listing.limit != Some(0) {
-            let asked = listing.clone();
-            let page = self.call(|reply| Command::Resources { listing: asked, reply }).await??;
+            let page = self.call(listing.clone()).await?;
             let Some(last) = page.last() else { break };
             listing.after = Some(last.name.clone());
             listing.limit = listing.limit.map(|limit| limit.saturating_sub(page.len() as u32));
@@ -403,13 +399,32 @@ impl Service {
         Ok(all)
     }
 
-    /// Who waits for a resource and who is inside, in the whole cluster.
+    crate::verbs!(async_methods);
+
+    /// Sends a query or an administrative verb.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
-    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
-        let name = name.parse()?;
-        self.call(|reply| Command::Show { name, reply }).await?
+    /// As the method of the verb.
+    pub async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
+        let mut operation = verb.into();
+        if let Operation::Revoke(Revoke { name, peer, fencing }) = &mut operation {
+            *peer = self.holder(name, *fencing).await?;
+        }
+        self.reply::<V>(operation).await
+    }
+
+    /// Returns the host of the holder with this fencing number.
+    async fn holder(&self, name: &Name, fencing: u64) -> Result<Option<PeerId>, Error> {
+        let show = Show { name: name.clone() };
+        let details: ResourceDetails = self.reply::<Show>(show.into()).await?;
+        let has_it = |slot: &&SlotView| slot.client.as_ref().is_some_and(|client| client.fencing == Some(fencing));
+        Ok(details.holders.iter().find(has_it).map(|slot| slot.peer))
+    }
+
+    async fn reply<V: Verb>(&self, operation: Operation) -> Result<V::Reply, Error> {
+        let answer = self.answer(|call| Input::Call { call, operation }).await?;
+        let wrong = |answer| unreachable!("{answer:?} does not answer {}", V::ROUTE);
+        Ok(answer.try_into().unwrap_or_else(wrong))
     }
 
     /// Those whom this peer deals with and those who vote, itself first: at once, without asking anybody. All of them:
@@ -418,69 +433,7 @@ impl Service {
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
-        self.call(|reply| Command::Peers { reply }).await
-    }
-
-    /// The cluster as a voter knows it; as this peer does if none can be reached.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub async fn cluster(&self) -> Result<ClusterView, Error> {
-        self.call(|reply| Command::Cluster { reply }).await?
-    }
-
-    /// Gives a resource another number of slots. Those that are too many go when they are left.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchResource`], or that no majority can be reached.
-    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        peerlock_node::check_slots(slots)?;
-        self.call(|reply| Command::Resize { name, slots, reply }).await?
-    }
-
-    /// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
-    /// again, with higher fencing numbers. Returns when it is gone; if it could not be, nothing has changed for anybody
-    /// who uses it.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] if somebody holds a slot of it or waits, [`Error::NoSuchResource`], [`Error::Recovering`] if a
-    /// host that takes part does not answer, or that no majority can be reached.
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        self.call(|reply| Command::Remove { name, reply }).await?
-    }
-
-    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may
-    /// still be inside.
-    ///
-    /// # Errors
-    /// That no majority can be reached.
-    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        self.call(|reply| Command::Expel { name, peer, reply }).await?
-    }
-
-    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, and returns when it
-    /// has, or its lease has ended: its client has [lost](Grant::lost) its grant, and the time that is left of its
-    /// lease to stop in. What is detached has no process that could be asked, and ends at once.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached.
-    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        let details = self.show(name.as_str()).await?;
-        let has_it = |slot: &&SlotView| slot.client.as_ref().is_some_and(|client| client.fencing == Some(fencing));
-        let peer = details.holders.iter().find(has_it).ok_or(Error::Lost)?.peer;
-        self.call(|reply| Command::Revoke { name, peer, fencing, reply }).await?
-    }
-
-    /// Says which hosts vote; `None` leaves it to the register.
-    ///
-    /// # Errors
-    /// That no majority can be reached, or why these cannot vote.
-    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        self.call(|reply| Command::SetVoters { hosts, reply }).await?
+        self.read(Node::peers).await
     }
 
     /// What this peer has counted.
@@ -488,7 +441,7 @@ impl Service {
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
-        self.call(|reply| Command::Counters { reply }).await
+        self.send(|reply| Command::Counters { reply }).await
     }
 
     /// How this peer stands. Nobody is asked, so it is told at once, also without a majority.
@@ -496,7 +449,7 @@ impl Service {
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn health(&self) -> Result<Health, Error> {
-        self.call(|reply| Command::Health { reply }).await
+        self.send(|reply| Command::Health { reply }).await
     }
 
     /// This peer from the inside. Nobody is asked, and nothing is changed by looking.
@@ -504,7 +457,7 @@ impl Service {
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn inspect(&self) -> Result<Inspection, Error> {
-        self.call(|reply| Command::Inspect { reply }).await
+        self.read(Node::inspect).await
     }
 
     /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
@@ -516,28 +469,38 @@ impl Service {
     /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
     /// or its lease has ended.
     pub async fn drain(&self) {
-        _ = self.call(|reply| Command::Drain { reply }).await;
+        _ = self.send(|reply| Command::Drain { reply }).await;
     }
 
     /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left.
     /// What is [detached](Self::acquire_detached) is not waited for.
     pub async fn close(&self) {
-        _ = self.call(|reply| Command::Close { reply }).await;
+        _ = self.send(|reply| Command::Close { reply }).await;
     }
 
     /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process
     /// without [leaving](Self::leave) leaves them to the next one of this host.
     pub async fn has_clients(&self) -> bool {
-        self.call(|reply| Command::HasClients { reply }).await.unwrap_or(false)
+        self.read(|node, _| node.has_clients()).await.unwrap_or(false)
     }
 
     /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
     /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
     pub async fn leave(&self) -> bool {
-        self.call(|reply| Command::Leave { reply }).await.unwrap_or(false)
+        self.send(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }
 
-    async fn call<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {
+    /// Passes an input to the node, and returns its answer.
+    async fn answer(&self, input: impl FnOnce(u64) -> Input + Send + 'static) -> Result<Answer, Error> {
+        self.send(|reply| Command::Call(Box::new(input), reply)).await?
+    }
+
+    /// Reads the state of the node.
+    async fn read<R: Send + 'static>(&self, read: impl FnOnce(&Node, Time) -> R + Send + 'static) -> Result<R, Error> {
+        self.send(|reply| Command::Read(Box::new(move |node, now| _ = reply.send(read(node, now))))).await
+    }
+
+    async fn send<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {
         let (reply, answer) = oneshot::channel();
         _ = self.shared.commands.send(command(reply));
         answer.await.map_err(|_| Error::Stopped)

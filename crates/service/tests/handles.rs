@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Clock, Error, PeerId, Request, Service};
+use peerlock_service::{Clock, Error, Listing, PeerId, Request, Service};
 use peerlock_types::Rng;
 use tokio::time::{sleep, timeout};
 
@@ -36,7 +36,13 @@ async fn peers(number: u64, seed: u64) -> Vec<Service> {
 async fn all_free(peers: &[Service], name: &str, slots: usize) {
     sleep(SECOND).await;
     for peer in peers {
-        let here = peer.resources().await.unwrap().into_iter().find(|resource| resource.name.as_str() == name).unwrap();
+        let here = peer
+            .list(Listing::default())
+            .await
+            .unwrap()
+            .into_iter()
+            .find(|resource| resource.name.as_str() == name)
+            .unwrap();
         assert_eq!((here.holding_here, here.waiting_here), (0, 0));
     }
     let mut grants = Vec::new();

@@ -317,7 +317,7 @@ impl Node {
     }
 
     /// Returns the resources that were requested at this peer, by name. For all resources:
-    /// [`Input::List`](crate::Input::List).
+    /// [`Listing`](crate::Listing).
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);
