@@ -1,7 +1,5 @@
-//! Named resources among peers: at most `slots` inside at a time, in fair order, without a server.
-//!
-//! [`Service`] is one peer with all its clients; [`Request`], [`Acquire`] and [`Grant`] are a client's way in and out.
-//! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/design/overview.md` has the rest.
+//! A peer with its clients: [`Service`] is the handle of a task that owns a [`peerlock_node::Node`], which is pure.
+//! `docs/design/overview.md` has the protocol.
 
 mod awake;
 mod command;

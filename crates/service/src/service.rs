@@ -1,4 +1,4 @@
-//! The handles of a peer: what its clients call.
+//! The handles of a peer, and its builder.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::awake::Awake;
 use crate::command::{Command, Found, Waiter};
-use crate::driver::{Driver, chance, moment, random};
+use crate::driver::{Driver, moment, random, random_stream};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store, millis};
@@ -26,25 +26,24 @@ use crate::{
     ResourceDetails, ResourceView, SlotView, async_methods,
 };
 
-/// At most this many events are kept for a watcher that is slow.
+/// The number of events buffered for a slow receiver.
 const EVENTS: usize = 4096;
-/// How long a session stands after a renewal, unless something else is said.
+/// The default session length.
 const SESSION: Duration = Duration::from_secs(15);
-/// The shortest and the longest session that a peer may have. The longest is our choice: the slots of a host that
-/// disappears are unavailable for that long, and a recovered cluster grants nothing for as long.
+/// The limits of the session length. The longest is our choice: the slots of a host that disappears are unavailable for
+/// that long, and a recovered cluster grants nothing for as long.
 const SHORTEST_SESSION: Duration = Duration::from_millis(100);
 const LONGEST_SESSION: Duration = Duration::from_secs(600);
-/// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and
-/// tells its clients what is missing.
+/// How long a renewal or release waits until the grants of earlier processes are known.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A peer that knows its cluster serves clients after this long even without a session. Our choice: shorter than a
-/// client waits for an answer, so that the answer names the missing voters.
+/// A peer that knows its cluster starts to serve clients after this long even without a session. Our choice: shorter
+/// than a client waits for an answer, so that the answer names the missing voters.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// How often we ask for a grant of an earlier process that may not be known yet.
+/// The interval of queries for a grant of an earlier process.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
-/// gone, or when [told to](Service::leave).
+/// A peer with its clients. Clones are handles of the same peer. It leaves when the last handle and the last grant are
+/// dropped, or by [`leave`](Service::leave).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock_service::Error> {
@@ -53,7 +52,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// let network = Network::new(1);
 /// let peer = Service::builder().start(network.endpoint(PeerId::new(1))).await?;
 /// let grant = peer.acquire(Request::new("nightly-backup").slots(3)).await?;
-/// println!("inside with fencing number {}", grant.fencing());
+/// println!("fencing number {}", grant.fencing());
 /// grant.release().await?;
 /// # Ok(()) }
 /// ```
@@ -70,11 +69,11 @@ struct Shared {
     events: broadcast::Sender<Happening>,
     clock: Clock,
     clock_start: Moment,
-    /// Counts requests, so that each has a number of its own.
+    /// The number of the next request.
     waiters: AtomicU64,
 }
 
-/// How a peer is started.
+/// The settings of a peer.
 #[derive(Default)]
 #[must_use = "nothing is started before `start`"]
 pub struct Builder {
@@ -92,85 +91,82 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins, unless the
-    /// folder knows one.
+    /// Adds the address of a member to join; repeatable. Without one, the peer creates a cluster, unless its data
+    /// directory names one.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// How patient the peer is.
+    /// Sets the node's configuration.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Keeps what the next process of this host has to know, and begins with what the last one has left: a peer with a
-    /// folder may vote, and always comes back to the same cluster.
+    /// Sets the data directory and its contents: a peer with one may vote, and always returns to the same cluster.
     pub fn dir(mut self, store: Store, known: Known) -> Self {
         self.dir = Some((store, known));
         self
     }
 
-    /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before
-    /// it has written, which must be gone.
+    /// Sets the takeover file for clients that outlive this process, and the state of its predecessor, which must have
+    /// ended.
     pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
         self.grants = Some((file, predecessor));
         self
     }
 
-    /// May vote although it keeps nothing: its voter's file is in memory, and gone with it, as a host would be that has
-    /// lost its disk. For clusters whose members all live in one process.
+    /// Permits the peer to vote with a file in memory. For clusters whose members are all in one process.
     pub fn votes_from_memory(mut self) -> Self {
         self.votes_from_memory = true;
         self
     }
 
-    /// Begins a new cluster when so many hosts, this one included, have met that know none.
+    /// Creates a cluster when so many hosts without one have met, including this one.
     pub fn expect(mut self, hosts: usize) -> Self {
         self.expect = Some(hosts);
         self
     }
 
-    /// Sets the session duration: after this long without a majority nothing that it has is used any more. From 100 ms
-    /// to 10 minutes; 15 s by default.
+    /// Sets the session length: after this long without a quorum all grants of the peer are lost. From 100 ms to 10
+    /// minutes; 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Its clients are other processes, which ask again as soon as they have their answer: it
-    /// [stays awake](Config::awake) after what they want, too.
+    /// The clients are other processes, which send the next command as soon as they have an answer: the peer
+    /// [stays awake](Config::awake) after commands, too.
     pub fn clients_elsewhere(mut self) -> Self {
         self.clients_elsewhere = true;
         self
     }
 
-    /// What people call this host. By default what the system calls it.
+    /// Sets the display name of this host. By default its host name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The clock that leases are counted by. By default the machine's own.
+    /// Sets the lease clock. By default the machine's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way: higher than
-    /// that of every earlier one. By default it is counted up in the folder. The same number twice is two processes in
-    /// one, and breaks every promise.
+    /// Sets the process number and the random seed, for reproducible tests. It must be higher than that of every
+    /// earlier process of this host: nothing is safe otherwise. By default it comes from the data directory.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster, or expects others to found
-    /// one with, is there after a while even if it could not reach them, and tells its clients what is missing.
+    /// Starts the peer, and waits until it has a session. A peer that knows its cluster, or expects hosts to create one
+    /// with, is returned after a while even without: its clients receive errors that name the missing hosts.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
+    /// [`Error::NoPeer`] if no member was found; [`Error::Refused`] if the data directory is damaged.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
         let asked = self.session.unwrap_or(SESSION);
@@ -207,9 +203,9 @@ impl Builder {
         let setup = Setup {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
             predecessor: predecessor.flatten().map(|predecessor| translated(predecessor, clock_start)),
-            // Without a folder each process has a host number of its own, but for those that share a transport.
+            // Without a data directory each process has its own host ID.
             process: self.process.or(store.process()).unwrap_or_else(|| millis(SystemTime::now())),
-            rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
+            rng: self.process.map_or_else(random_stream, |process| Rng::stream(me.get(), process)),
             name: name.clone(),
             keeps,
             session,
@@ -237,7 +233,7 @@ impl Builder {
     }
 }
 
-/// What the system calls this host.
+/// Returns the host name.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).take(63).collect();
@@ -245,37 +241,35 @@ fn host_name() -> String {
 }
 
 impl Service {
-    /// How to start one.
+    /// Returns the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Who this peer is.
+    /// Returns the host ID of this peer.
     pub fn me(&self) -> PeerId {
         self.shared.me
     }
 
-    /// What people call its host.
+    /// Returns the display name of its host.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The present moment on the clock of its deadlines.
+    /// Returns the current time of the lease clock.
     pub fn now(&self) -> Moment {
         self.shared.clock.now()
     }
 
-    /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was
-    /// granted meanwhile. This peer renews the lease.
+    /// Requests a slot. Dropping the future withdraws the request, or releases the grant. This peer renews the lease.
     ///
     /// # Errors
-    /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
+    /// (When awaited.) After any error, no slot is held and no request waits.
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Peer)
     }
 
-    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
-    /// one that is frozen shall lose it.
+    /// As [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -283,9 +277,8 @@ impl Service {
         self.ask(request.into(), Keeping::Client)
     }
 
-    /// As [`hold`](Self::hold), but the grant is in the register before it is told, and outlives this peer: once it is
-    /// [let go of](Grant::detach), it stands until its lease ends, and any later process of this host knows it by its
-    /// name.
+    /// As [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
+    /// [detached](Grant::detach), it is valid until its lease expires, and later processes of this host know its ID.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -301,7 +294,6 @@ impl Service {
         self.wait_for(command, false)
     }
 
-    /// Somebody waits for a grant, by this command or in vain.
     fn wait_for(
         &self,
         command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>,
@@ -321,12 +313,11 @@ impl Service {
         Acquire { waiter: number, answer, progress: progressed, commands, resumes, done: false }
     }
 
-    /// Goes on with a grant that a process of this host before this one has [given](Self::hold), by its name: what is
-    /// left of it is answered for here until its end, and it has its lease again from now on. Dropping the future gives
-    /// nothing back: what was not told stands until its end, since its client may be inside.
+    /// Resumes a grant that an earlier process of this host has [granted](Self::hold), and renews its lease. Dropping
+    /// the future releases nothing, since the client may still use the slot: the grant stays until its deadline.
     ///
     /// # Errors
-    /// [`Error::Lost`] if its end has come, or nobody here knows it.
+    /// [`Error::Lost`] if it has expired, or is unknown here.
     pub fn resume(&self, name: Name, grant: GrantId) -> Acquire {
         let command = |waiter| match grant {
             GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
@@ -335,10 +326,10 @@ impl Service {
         self.wait_for(command, true)
     }
 
-    /// Renews the lease of a grant by its name: until when it stands then.
+    /// Renews the lease of a grant. Returns the new deadline.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn renew(&self, grant: &GrantId) -> Result<Moment, Error> {
         let ticket = self.ticket(grant).await?;
         match self.answer(move |call| Input::Renew { call, ticket }).await? {
@@ -347,16 +338,16 @@ impl Service {
         }
     }
 
-    /// Gives a grant back by its name.
+    /// Releases a grant.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn release(&self, grant: &GrantId) -> Result<(), Error> {
         let ticket = self.ticket(grant).await?;
         self.answer(move |call| Input::Release { call: Some(call), ticket }).await.map(drop)
     }
 
-    /// What a grant is called here. A process that has just begun hears of those of earlier ones in a moment.
+    /// Returns the ticket of a grant. A new process learns those of earlier ones from the registry.
     async fn ticket(&self, grant: &GrantId) -> Result<TicketId, Error> {
         let note = match grant {
             GrantId::Held(ticket) => return Ok(*ticket),
@@ -374,19 +365,18 @@ impl Service {
         };
         match timeout(PATIENCE, find).await {
             Ok(found) => found,
-            // There is still no session, or the register has not told what this host has from before.
             Err(_) => {
-                let untold = || "the register has not told yet which grants this peer has from before".to_owned();
-                let message = self.cluster().await?.problem.unwrap_or_else(untold);
+                let unknown = || "the registry has not reported the earlier grants of this host yet".to_owned();
+                let message = self.cluster().await?.problem.unwrap_or_else(unknown);
                 Err(Error::Refused { class: Class::Unavailable, message })
             }
         }
     }
 
-    /// Some of the resources of the cluster, by name.
+    /// Returns the selected resources of the cluster, by name.
     ///
     /// # Errors
-    /// [`Error::NoMajority`] if nobody who knows them can be reached; [`Error::BadName`] if no name can begin so.
+    /// [`Error::NoMajority`] if no quorum is reachable; [`Error::BadName`] if the prefix is invalid.
     pub async fn list(&self, mut listing: Listing) -> Result<Vec<ResourceView>, Error> {
         let mut all: Vec<ResourceView> = Vec::new();
         while listing.limit != Some(0) {
@@ -427,8 +417,7 @@ impl Service {
         Ok(answer.try_into().unwrap_or_else(wrong))
     }
 
-    /// Those whom this peer deals with and those who vote, itself first: at once, without asking anybody. All of them:
-    /// [`Service::cluster`].
+    /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] has all.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -436,7 +425,7 @@ impl Service {
         self.read(Node::peers).await
     }
 
-    /// What this peer has counted.
+    /// Returns the counters of this peer.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -444,7 +433,7 @@ impl Service {
         self.send(|reply| Command::Counters { reply }).await
     }
 
-    /// How this peer stands. Nobody is asked, so it is told at once, also without a majority.
+    /// Returns the health of this peer from local state, also without a quorum.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -452,7 +441,7 @@ impl Service {
         self.send(|reply| Command::Health { reply }).await
     }
 
-    /// This peer from the inside. Nobody is asked, and nothing is changed by looking.
+    /// Returns the internal state of this peer.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -460,32 +449,31 @@ impl Service {
         self.read(Node::inspect).await
     }
 
-    /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
+    /// Returns the events of this peer from now on. A slow receiver misses the oldest, and learns how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
-    /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
-    /// or its lease has ended.
+    /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
+    /// expired. Gives clients time to stop before [`leave`](Self::leave).
     pub async fn drain(&self) {
         _ = self.send(|reply| Command::Drain { reply }).await;
     }
 
-    /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left.
-    /// What is [detached](Self::acquire_detached) is not waited for.
+    /// Grants no more slots, and withdraws waiting requests. Resolves when all grants are released or have expired,
+    /// except [detached](Self::acquire_detached) ones.
     pub async fn close(&self) {
         _ = self.send(|reply| Command::Close { reply }).await;
     }
 
-    /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process
-    /// without [leaving](Self::leave) leaves them to the next one of this host.
+    /// Returns whether a client waits, or has a grant that ends with this peer's session. If the process ends without
+    /// [leaving](Self::leave), the next one takes them over.
     pub async fn has_clients(&self) -> bool {
         self.read(|node, _| node.has_clients()).await.unwrap_or(false)
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
-    /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
+    /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
+    /// confirmed it; if not, other peers wait until the session expires.
     pub async fn leave(&self) -> bool {
         self.send(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }
@@ -507,7 +495,7 @@ impl Service {
     }
 }
 
-/// A request that is under way: a future of its grant.
+/// A pending request: a future of its grant.
 #[must_use = "dropping it withdraws the request"]
 #[derive(Debug)]
 pub struct Acquire {
@@ -520,7 +508,7 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// The place in line, as it changes.
+    /// Returns the queue position as it changes.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
@@ -542,10 +530,10 @@ impl Drop for Acquire {
             return;
         }
         self.answer.close();
-        if let Ok(Ok(unheard)) = self.answer.try_recv()
+        if let Ok(Ok(unclaimed)) = self.answer.try_recv()
             && self.resumes
         {
-            unheard.detach();
+            unclaimed.detach();
         }
         _ = self.commands.send(Command::Forget { waiter: self.waiter });
     }

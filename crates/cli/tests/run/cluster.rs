@@ -237,7 +237,7 @@ fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
     file.extend([0; 100]); // What was never written is zeros.
     fs::write(&registry, &file).unwrap();
     cluster.start(0);
-    cluster.agents[0].line(|line| (line.contains("is cut off") && line.contains("bytes=100")).then_some(()));
+    cluster.agents[0].line(|line| (line.contains("torn record") && line.contains("bytes=100")).then_some(()));
     assert!(token(&cluster.folders[0], "r") > before);
 }
 
