@@ -252,7 +252,7 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
         }
     };
     if force {
-        client.expel(name, holder.peer).await?;
+        client.evict(name, holder.peer).await?;
         for taken in held().filter(|taken| taken.peer == holder.peer) {
             say(format_args!(
                 "{} was taken away by force; its job may run beside others until it is notified",

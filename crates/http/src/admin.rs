@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use peerlock_service::{Class, ClusterView, PeerId};
+use peerlock_service::verb::{Cluster, Done, Evict, Remove, Resize, Revoke, SetVoters};
+use peerlock_service::{Class, ClusterView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::body::{Done, EvictTarget, Slots, Voters, Wanted};
-use crate::input::{Input, Named};
+use crate::input::{Called, Named};
 use crate::{App, Failure, SecretView};
 
 /// Returns the administrative routes.
@@ -35,7 +35,7 @@ pub fn routes() -> OpenApiRouter<App> {
     )
 )]
 async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
-    Ok(Json(app.service().cluster().await?))
+    app.call(Cluster {}).await
 }
 
 /// Selects the voters, or lets the cluster choose again. The change itself takes a moment.
@@ -43,13 +43,11 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     post,
     path = "/v1/voters",
     tag = "administration",
-    request_body(content = Voters),
+    request_body(content = SetVoters),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
-async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
-    let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
-    app.service().set_voters(hosts).await?;
-    Ok(Json(Done {}))
+async fn voters(State(app): State<App>, Called(voters): Called<SetVoters>) -> Result<Json<Done>, Failure> {
+    app.call(voters).await
 }
 
 /// Drains the agent: it grants no more slots, and stops once its grants have ended.
@@ -88,16 +86,11 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     path = "/v1/resources/{name}/resize",
     tag = "administration",
     params(Named),
-    request_body(content = Slots),
+    request_body(content = Resize),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
-async fn resize(
-    State(app): State<App>,
-    Named(name): Named,
-    Input(Slots { slots }): Input<Slots>,
-) -> Result<Json<Done>, Failure> {
-    app.service().resize(name.as_str(), slots).await?;
-    Ok(Json(Done {}))
+async fn resize(State(app): State<App>, Called(resize): Called<Resize>) -> Result<Json<Done>, Failure> {
+    app.call(resize).await
 }
 
 /// Deletes a resource that is not in use, with its capacity.
@@ -114,8 +107,7 @@ async fn resize(
     )
 )]
 async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>, Failure> {
-    app.service().remove(name.as_str()).await?;
-    Ok(Json(Done {}))
+    app.call(Remove { name }).await
 }
 
 /// Revokes a grant anywhere in the cluster.
@@ -126,19 +118,14 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
     path = "/v1/resources/{name}/revoke",
     tag = "administration",
     params(Named),
-    request_body(content = Wanted),
+    request_body(content = Revoke),
     responses(
         (status = 200, description = "Its holder has stopped, or its lease has expired", body = Done),
         (status = "default", body = Failure)
     )
 )]
-async fn revoke(
-    State(app): State<App>,
-    Named(name): Named,
-    Input(Wanted { fencing }): Input<Wanted>,
-) -> Result<Json<Done>, Failure> {
-    app.service().revoke(name.as_str(), fencing).await?;
-    Ok(Json(Done {}))
+async fn revoke(State(app): State<App>, Called(revoke): Called<Revoke>) -> Result<Json<Done>, Failure> {
+    app.call(revoke).await
 }
 
 /// Evicts a host from a resource without asking it.
@@ -148,20 +135,9 @@ async fn revoke(
     path = "/v1/resources/{name}/expel",
     tag = "administration",
     params(Named),
-    request_body(content = EvictTarget),
+    request_body(content = Evict),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
-async fn expel(
-    State(app): State<App>,
-    Named(name): Named,
-    Input(target): Input<EvictTarget>,
-) -> Result<Json<Done>, Failure> {
-    app.service().expel(name.as_str(), peer(&target.peer)?).await?;
-    Ok(Json(Done {}))
-}
-
-/// Parses a host ID.
-fn peer(text: &str) -> Result<PeerId, Failure> {
-    let bad = || Failure::new(Class::BadRequest, format!("{text:?} is not a host ID: see GET /v1/peers"));
-    text.parse().map(PeerId::new).map_err(|_| bad())
+async fn expel(State(app): State<App>, Called(evict): Called<Evict>) -> Result<Json<Done>, Failure> {
+    app.call(evict).await
 }

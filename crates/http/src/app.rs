@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{Method, Uri};
 use axum::{Json, Router};
+use peerlock_service::verb::Verb;
 use peerlock_service::{Class, GrantId, Moment, Name, Service, slept};
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
@@ -96,6 +97,11 @@ impl App {
 
     pub(crate) fn service(&self) -> &Service {
         &self.shared.service
+    }
+
+    /// Answers a query or an administrative verb.
+    pub(crate) async fn call<V: Verb>(&self, verb: V) -> Result<Json<V::Reply>, Failure> {
+        Ok(Json(self.service().call(verb).await?))
     }
 
     pub(crate) fn times(&self) -> &Times {

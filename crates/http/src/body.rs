@@ -34,50 +34,6 @@ pub struct Renewed {
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Released {}
 
-/// The new capacity of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Slots {
-    /// The number of slots.
-    #[cfg_attr(feature = "server", schema(minimum = 1, maximum = 1024))]
-    pub slots: u32,
-}
-
-/// Identifies a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct EvictTarget {
-    /// Its ID, as in `GET /v1/peers`.
-    #[cfg_attr(feature = "server", schema(pattern = "^[0-9]{1,20}$"))]
-    pub peer: String,
-}
-
-/// Identifies the grant to revoke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Wanted {
-    /// Its fencing number, as in `GET /v1/resources/{name}`, so that no later grant is revoked by mistake.
-    pub fencing: u64,
-}
-
-/// Selects the voters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(ToSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Voters {
-    /// Their host IDs, as in `GET /v1/peers`; if absent, the cluster chooses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hosts: Option<Vec<String>>,
-}
-
-/// The operation has been committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(ToSchema))]
-pub struct Done {}
-
 /// One line of a `hold`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]

@@ -13,16 +13,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Response, header};
+use peerlock_service::verb::{Done, Operation, Verb};
 use peerlock_service::{
-    Class, ClusterView, Error, Granted, Happening, Listing, Name, PeerId, PeerView, Request, ResourceDetails,
-    ResourceView,
+    Class, Error, Granted, Happening, Listing, Name, PeerView, Request, ResourceView, async_methods,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::body::{Done, EvictTarget, Line, Released, Renewed, Slots, Voters, Wanted, Which};
+use crate::body::{Line, Released, Renewed, Which};
 use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::{Connection, FRESH};
 use lines::Lines;
@@ -102,7 +103,7 @@ impl Agent {
     /// See [`Error`].
     pub async fn acquire(&self, request: &Request) -> Result<Granted, Error> {
         let path = resource(&request.name, "/acquire")?;
-        self.in_time(request, self.call(Method::POST, &path, Some(request))).await
+        self.in_time(request, self.fetch(Method::POST, &path, Some(request))).await
     }
 
     /// Awaits the outcome of a request, with a time limit: a frozen agent does not enforce the request's own.
@@ -177,20 +178,28 @@ impl Agent {
     /// # Errors
     /// [`Error::BadName`] if the prefix is invalid; see [`Error`].
     pub async fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
-        let after = listing.after.as_ref().map_or("", |name| name.as_str());
-        let limit = listing.limit.map(|limit| limit.to_string()).unwrap_or_default();
-        let given = [("prefix", &listing.prefix[..]), ("after", after), ("limit", &limit)];
-        let given = given.into_iter().filter(|(_, value)| !value.is_empty());
-        let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        self.get(&format!("/v1/resources?{}", query.join("&"))).await
+        self.call(listing.clone()).await
     }
 
-    /// Returns the holders and waiters of a resource, in the whole cluster.
+    peerlock_service::verbs!(async_methods);
+
+    /// Sends a query or an administrative verb.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`], [`Error::NoMajority`], [`Error::Recovering`].
-    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
-        self.get(&resource(name, "")?).await
+    /// See [`Error`].
+    pub async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
+        let fields = serde_json::to_value(&verb).map_err(|error| self.broken(&error))?;
+        let name = verb.resource().map_or_else(String::new, |name| encoded(name.as_str()));
+        let (method, path) = V::ROUTE.split_once(' ').expect("a route is a method and a path");
+        let path = path.replace("{name}", &name);
+        if method == "GET" {
+            return self.get(&(path + &query(&fields))).await;
+        }
+        match verb.into() {
+            // Answered when the holder has stopped.
+            Operation::Revoke(_) => self.fetch(Method::POST, &path, Some(&fields)).await,
+            _ => self.ask(Method::POST, &path, Some(&fields)).await,
+        }
     }
 
     /// Returns all known peers, the agent itself first.
@@ -209,62 +218,12 @@ impl Agent {
         self.get("/v1/agent").await
     }
 
-    /// Returns the cluster as a voter knows it; as the agent knows it if no voter answers.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn cluster(&self) -> Result<ClusterView, Error> {
-        self.get("/v1/cluster").await
-    }
-
-    /// Changes the capacity of a resource.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchResource`], and see [`Error`].
-    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        self.ask(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
-    }
-
-    /// Deletes a resource that is not in use.
-    ///
-    /// # Errors
-    /// [`Error::InUse`], [`Error::NoSuchResource`], and see [`Error`].
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        self.ask(Method::POST, &resource(name, "/remove")?, None::<&()>).await.map(|Done {}| ())
-    }
-
-    /// Revokes the grant with this fencing number. Returns when its holder has stopped, or its lease has expired.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if there is no such grant; that its host cannot be reached; and see [`Error`].
-    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
-        self.call(Method::POST, &resource(name, "/revoke")?, Some(&Wanted { fencing })).await.map(|Done {}| ())
-    }
-
-    /// Evicts a host from a resource without asking it.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        let target = EvictTarget { peer: peer.to_string() };
-        self.ask(Method::POST, &resource(name, "/expel")?, Some(&target)).await.map(|Done {}| ())
-    }
-
-    /// Selects the voters; with `None` the cluster chooses.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        let voters = Voters { hosts: hosts.map(|hosts| hosts.iter().map(PeerId::to_string).collect()) };
-        self.ask(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
-    }
-
     /// Drains the agent: it grants no more slots, and stops once its grants have ended.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn drain(&self) -> Result<(), Error> {
-        self.ask(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
+        self.ask(Method::POST, "/v1/drain", None::<&()>).await.map(Done::into)
     }
 
     /// Reloads the agent's files. Returns which secret it uses now.
@@ -297,7 +256,7 @@ impl Agent {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, Error> {
-        self.within(ANSWER, self.call(method, path, body)).await
+        self.within(ANSWER, self.fetch(method, path, body)).await
     }
 
     /// Fails with another error than [`Error::Broken`]: the agent exists, and retrying does not help.
@@ -314,7 +273,7 @@ impl Agent {
     }
 
     /// Sends a request and reads its whole answer, after which the connection is idle.
-    async fn call<T: DeserializeOwned>(
+    async fn fetch<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -544,6 +503,18 @@ struct Kind {
 fn resource(name: &str, verb: &str) -> Result<String, Error> {
     let name: Name = name.parse()?;
     Ok(format!("/v1/resources/{}{verb}", encoded(name.as_str())))
+}
+
+/// Returns the query of these fields; empty ones are left out.
+fn query(fields: &Value) -> String {
+    let given = fields.as_object().into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => Some(format!("{name}={}", encoded(text))),
+        value => Some(format!("{name}={value}")),
+    });
+    let given: Vec<String> = given.collect();
+    if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
 }
 
 /// Percent-encodes a path segment or a query value.

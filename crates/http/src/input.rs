@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use peerlock_service::verb::Verb;
 use peerlock_service::{Class, Listing, Name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -119,6 +120,23 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
             peerlock_service::Error::BadName { name: parts.uri.path().to_owned(), why }
         })?;
         Ok(Self(name.parse::<Name>()?))
+    }
+}
+
+/// A verb: its resource is in the path, the rest in the body.
+pub struct Called<V>(pub V);
+
+impl<V: Verb + DeserializeOwned, S: Send + Sync> FromRequest<S> for Called<V> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let (mut head, body) = request.into_parts();
+        let name = match V::ROUTE.contains("{name}") {
+            true => Some(Named::from_request_parts(&mut head, state).await?.0),
+            false => None,
+        };
+        let Input(verb) = Input::<V>::from_request(Request::from_parts(head, body), state).await?;
+        Ok(Self(name.into_iter().fold(verb, V::with_resource)))
     }
 }
 

@@ -52,9 +52,10 @@ mod waits;
 mod watch;
 
 pub use about::{AgentView, Healthy, Program, SecretView};
-pub use body::{Done, EvictTarget, Line, Released, Renewed, Slots, Voters, Which};
+pub use body::{Line, Released, Renewed, Which};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;
+pub use peerlock_service::verb::Done;
 pub use token::{BadToken, Token};
 
 #[cfg(feature = "server")]

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use peerlock_service::verb::Show;
 use peerlock_service::{
     Class, Error, Grant, Granted, Listing, Moment, Name, PeerView, Request, ResourceDetails, ResourceView,
 };
@@ -216,7 +217,7 @@ async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<
     )
 )]
 async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<ResourceDetails>, Failure> {
-    Ok(Json(app.service().show(name.as_str()).await?))
+    app.call(Show { name }).await
 }
 
 /// All known peers, the agent itself first.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use peerlock_service::{Event, Happening, Health, Inspection, Name, PeerView, ResourceView, Service};
+use peerlock_service::{Event, Happening, Health, Inspection, Listing, Name, PeerView, ResourceView, Service};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
@@ -117,7 +117,11 @@ impl Watch {
         if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LISTED) {
             // Without a quorum, keep the previous list.
             let before = || listed.as_ref().map(|(_, before)| before.clone()).unwrap_or_default();
-            let all = timeout(PATIENCE, service.resources()).await.ok().and_then(Result::ok).unwrap_or_else(before);
+            let all = timeout(PATIENCE, service.list(Listing::default()))
+                .await
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or_else(before);
             *listed = Some((Instant::now(), all));
         }
         listed.as_ref().map(|(_, all)| all.clone()).unwrap_or_default()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{LONG, Stand, token};
 use peerlock_http::client::Agent;
 use peerlock_http::{Failure, Listener, Token};
-use peerlock_service::Class;
+use peerlock_service::{Class, Listing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -58,7 +58,7 @@ async fn refusals_are_json_with_advice() {
         assert!(failure.0.to_string().contains(says), "{path} {body}: {}", failure.0);
         assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
     }
-    assert!(stand.service.resources().await.unwrap().is_empty(), "no resource was created");
+    assert!(stand.service.list(Listing::default()).await.unwrap().is_empty(), "no resource was created");
 }
 
 /// Head and body may arrive separately. A client that was answered before its body arrives would find the connection

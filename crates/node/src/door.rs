@@ -8,7 +8,8 @@ use peerlock_registry::disk::Write;
 use peerlock_types::{PeerId, Time};
 
 use crate::clients::{TicketId, Wanted};
-use crate::{ClusterView, Error, Event, JournalEntry, Listing, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::verb::Operation;
+use crate::{ClusterView, Error, Event, JournalEntry, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// An input of a node.
 #[derive(Clone, Debug)]
@@ -64,70 +65,12 @@ pub enum Input {
         /// The call of the resume.
         call: u64,
     },
-    /// Queries a resource in the whole cluster.
-    Show {
-        /// Identifies the [`Answer::Shown`].
+    /// A query or an administrative verb.
+    Call {
+        /// Identifies the [`Answer`].
         call: u64,
-        /// The resource to show.
-        name: Name,
-    },
-    /// Queries the cluster: members, voters, sessions.
-    Look {
-        /// Identifies the [`Answer::Found`].
-        call: u64,
-    },
-    /// Lists resources, a page at a time.
-    List {
-        /// Identifies the [`Answer::Listed`].
-        call: u64,
-        /// The start and length of the page.
-        listing: Listing,
-    },
-    /// Changes the number of slots of a resource. Excess slots disappear when they are released.
-    Resize {
-        /// Identifies the [`Answer::Resized`].
-        call: u64,
-        /// The resource to change.
-        name: Name,
-        /// The new number of slots.
-        slots: u32,
-    },
-    /// Deletes an unused resource with its name and its number of slots. Every party is asked to quit; if a client
-    /// holds a slot or waits, nothing changes.
-    Remove {
-        /// Identifies the [`Answer::Removed`].
-        call: u64,
-        /// The resource to delete.
-        name: Name,
-    },
-    /// Evicts a host from a resource, without asking it: its slots are granted to others although its clients may still
-    /// use them. They are notified once the host is reachable; until then only fencing numbers protect.
-    Expel {
-        /// Identifies the [`Answer::Expelled`].
-        call: u64,
-        /// The resource.
-        name: Name,
-        /// The host to evict.
-        peer: PeerId,
-    },
-    /// Revokes the grant with this fencing number. Its host asks the client to stop; the slot is handed over when it
-    /// has released, or at the end of its lease. A detached grant ends at once, even if its host is unreachable.
-    Revoke {
-        /// Identifies the [`Answer::Revoked`].
-        call: u64,
-        /// The resource.
-        name: Name,
-        /// The holder's host.
-        peer: PeerId,
-        /// The fencing number of the grant.
-        fencing: u64,
-    },
-    /// Replaces the voters.
-    SetVoters {
-        /// Identifies the [`Answer::Seated`].
-        call: u64,
-        /// The new voters; `None` lets the registry choose.
-        hosts: Option<Vec<PeerId>>,
+        /// The request.
+        operation: Operation,
     },
     /// Accepts no more requests, withdraws the waiting ones and asks all holders to stop. A holder that does not
     /// release keeps its slot until its lease ends. Detached grants stay. Answered by [`Effect::Drained`].
@@ -138,6 +81,13 @@ pub enum Input {
     /// Ends the session and stops. Grants of this peer are lost, except detached ones, so [`Input::Drain`] comes first.
     /// Answered by [`Effect::Left`] when the registry has ended the session, or after a timeout.
     Leave,
+}
+
+impl Input {
+    /// Returns the input for a query or an administrative verb.
+    pub fn call(call: u64, verb: impl Into<Operation>) -> Self {
+        Self::Call { call, operation: verb.into() }
+    }
 }
 
 /// An event of the network. Each connection to a peer is an *epoch*; `Transport` in `peerlock-service` defines the
@@ -309,20 +259,12 @@ pub enum Answer {
     Released,
     /// To [`Input::Renew`]: the new deadline.
     Renewed(Time),
-    /// To [`Input::Show`].
+    /// To [`Show`](crate::verb::Show).
     Shown(ResourceDetails),
-    /// To [`Input::Look`].
+    /// To [`Cluster`](crate::verb::Cluster).
     Found(ClusterView),
-    /// To [`Input::List`]: the next resources by name; empty after the last one.
+    /// To [`Listing`](crate::Listing): the next resources by name; empty after the last one.
     Listed(Vec<ResourceView>),
-    /// To [`Input::Resize`]: the new number is in effect.
-    Resized,
-    /// To [`Input::Remove`]: the resource is deleted.
-    Removed,
-    /// To [`Input::Expel`]: the host is no party any more.
-    Expelled,
-    /// To [`Input::Revoke`]: the grant has ended.
-    Revoked,
-    /// To [`Input::SetVoters`]: the choice is committed; the change itself takes a moment.
-    Seated,
+    /// To an administrative verb: the change is committed, or a revoked grant has ended.
+    Done,
 }

@@ -55,6 +55,18 @@ impl<T: Written> Written for Option<T> {
     }
 }
 
+impl<T: Written> Written for Vec<T> {
+    type Form = Vec<T::Form>;
+
+    fn written(&self) -> Self::Form {
+        self.iter().map(T::written).collect()
+    }
+
+    fn read(form: Self::Form) -> Result<Self, &'static str> {
+        form.into_iter().map(T::read).collect()
+    }
+}
+
 /// Serializes a value in its own encoding.
 ///
 /// # Errors

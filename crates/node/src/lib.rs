@@ -92,7 +92,7 @@ pub use lease::SHORTEST_TTL;
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutation, mutation};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Node, Purpose, describe, purpose};
+pub use node::{Node, Purpose, describe, purpose, verb};
 pub use notice::Notice;
 pub use peerlock_registry::disk::Write;
 pub use peerlock_registry::file::Damage;

@@ -15,6 +15,7 @@ mod revoke;
 mod serve;
 mod session;
 mod takeover;
+pub mod verb;
 
 use std::mem::take;
 use std::time::Duration;
@@ -226,14 +227,7 @@ impl Node {
             Input::Renew { call, ticket } => self.renew(call, ticket),
             Input::Resume { call, name, note } => self.resume(call, name, note),
             Input::GiveUp { call } => self.resume_no_more(call),
-            Input::Show { call, name } => self.show(call, name),
-            Input::Look { call } => self.look_for(call),
-            Input::List { call, listing } => self.list(call, &listing),
-            Input::Resize { call, name, slots } => self.resize(call, name, slots),
-            Input::Remove { call, name } => self.remove(call, name),
-            Input::Expel { call, name, peer } => self.expel(call, name, peer),
-            Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
-            Input::SetVoters { call, hosts } => self.set_voters(call, hosts),
+            Input::Call { call, operation } => self.on_call(call, operation),
             Input::Drain => self.drain(),
             Input::Close => self.close(),
             Input::Leave => self.leave(),

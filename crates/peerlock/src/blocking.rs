@@ -18,9 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerlock_service::{
-    ClusterView, Error, Granted, Happening, Listing, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceView,
-};
+use peerlock_service::{Error, Granted, Happening, Listing, PeerView, Progress, Request, ResourceView};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
@@ -28,6 +26,19 @@ use crate::{Agent, PeerBuilder, StartError};
 
 /// How long a member may take to say goodbye when its last handle is dropped.
 const GOODBYE: Duration = Duration::from_secs(10);
+
+/// Writes methods that wait for the method of the same name of [`crate::Client`].
+macro_rules! blocking_methods {
+    ($($(#[$doc:meta])* $method:ident($($arg:ident: $type:ty),*) -> $reply:ty $(= $verb:expr)?;)*) => {
+        $(#[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
+        pub fn $method(&self, $($arg: $type),*) -> Result<$reply, Error> {
+            self.shared.wait_for(self.shared.client.$method($($arg),*))
+        })*
+    };
+}
 
 /// [`crate::Client`] for threads. Copies are the same client.
 #[derive(Clone, Debug)]
@@ -128,109 +139,15 @@ impl Client {
         Ok(Hold { hold, shared: self.shared.clone() })
     }
 
-    /// As [`crate::Client::acquire_detached`]: a slot that outlives this process.
-    ///
-    /// # Errors
-    /// As [`crate::Client::acquire_detached`].
-    pub fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
-        self.shared.wait_for(self.shared.client.acquire_detached(request))
+    blocking_methods! {
+        acquire_detached(request: impl Into<Request>) -> Granted;
+        renew(name: &str, grant: &str) -> Duration;
+        release(name: &str, grant: &str) -> ();
+        resources() -> Vec<ResourceView>;
+        list(listing: &Listing) -> Vec<ResourceView>;
+        peers() -> Vec<PeerView>;
     }
-
-    /// As [`crate::Client::renew`]: for how long a detached grant stands from before this was called.
-    ///
-    /// # Errors
-    /// As [`crate::Client::renew`].
-    pub fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
-        self.shared.wait_for(self.shared.client.renew(name, grant))
-    }
-
-    /// As [`crate::Client::release`]: gives a detached grant back.
-    ///
-    /// # Errors
-    /// As [`crate::Client::release`].
-    pub fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.release(name, grant))
-    }
-
-    /// As [`crate::Client::show`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::show`].
-    pub fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
-        self.shared.wait_for(self.shared.client.show(name))
-    }
-
-    /// As [`crate::Client::resources`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::resources`].
-    pub fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.shared.wait_for(self.shared.client.resources())
-    }
-
-    /// As [`crate::Client::list`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::list`].
-    pub fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
-        self.shared.wait_for(self.shared.client.list(listing))
-    }
-
-    /// As [`crate::Client::peers`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::peers`].
-    pub fn peers(&self) -> Result<Vec<PeerView>, Error> {
-        self.shared.wait_for(self.shared.client.peers())
-    }
-
-    /// As [`crate::Client::cluster`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::cluster`].
-    pub fn cluster(&self) -> Result<ClusterView, Error> {
-        self.shared.wait_for(self.shared.client.cluster())
-    }
-
-    /// As [`crate::Client::resize`]: slots that are too many go when they are left.
-    ///
-    /// # Errors
-    /// As [`crate::Client::resize`].
-    pub fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.resize(name, slots))
-    }
-
-    /// As [`crate::Client::remove`]: only a name that nobody uses.
-    ///
-    /// # Errors
-    /// As [`crate::Client::remove`].
-    pub fn remove(&self, name: &str) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.remove(name))
-    }
-
-    /// As [`crate::Client::revoke`]: returns when the holder has stopped, or its lease has ended.
-    ///
-    /// # Errors
-    /// As [`crate::Client::revoke`].
-    pub fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.revoke(name, fencing))
-    }
-
-    /// As [`crate::Client::expel`]: by force, so that only the fencing number protects what is done then.
-    ///
-    /// # Errors
-    /// As [`crate::Client::expel`].
-    pub fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.expel(name, peer))
-    }
-
-    /// As [`crate::Client::set_voters`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::set_voters`].
-    pub fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.set_voters(hosts))
-    }
+    peerlock_service::verbs!(blocking_methods);
 
     /// As [`crate::Client::events`]: from now on, of one resource or of everything.
     ///

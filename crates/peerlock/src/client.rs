@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use peerlock_http::client::Events as AgentEvents;
+use peerlock_service::verb::Verb;
 use peerlock_service::{
-    Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Listing, Name, PeerId, PeerView,
-    Progress, Request, ResourceDetails, ResourceView,
+    Acquire, Error, Event, Grant as PeerGrant, Granted, Happening, Listing, Name, PeerView, Progress, Request,
+    ResourceView, async_methods,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::time::sleep;
@@ -178,14 +179,13 @@ impl Client {
         }
     }
 
-    /// Who is inside a resource and who waits, in the whole cluster.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
-    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
+    peerlock_service::verbs!(async_methods);
+
+    /// Sends a query or an administrative verb.
+    async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
         match self {
-            Self::Peer(peer) => peer.service.show(name).await,
-            Self::Agent(Agent(agent)) => agent.show(name).await,
+            Self::Peer(peer) => peer.service.call(verb).await,
+            Self::Agent(Agent(agent)) => agent.call(verb).await,
         }
     }
 
@@ -221,87 +221,12 @@ impl Client {
         }
     }
 
-    /// Everybody in the cluster, the peer or agent itself first: as a voter knows it, or it by itself if none can be
-    /// reached.
+    /// Returns the members of the cluster, as in [`cluster`](Self::cluster); this peer or agent is the first.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
-        match self {
-            Self::Peer(peer) => peer.service.cluster().await.map(|cluster| cluster.peers),
-            Self::Agent(Agent(agent)) => agent.peers().await,
-        }
-    }
-
-    /// The cluster as a voter knows it: its members, who votes and who has a session.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn cluster(&self) -> Result<ClusterView, Error> {
-        match self {
-            Self::Peer(peer) => peer.service.cluster().await,
-            Self::Agent(Agent(agent)) => agent.cluster().await,
-        }
-    }
-
-    /// Gives a resource another number of slots. Those that are too many go when they are left.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchResource`], and see [`Error`].
-    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        match self {
-            Self::Peer(peer) => peer.service.resize(name, slots).await,
-            Self::Agent(Agent(agent)) => agent.resize(name, slots).await,
-        }
-    }
-
-    /// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
-    /// again, with higher fencing numbers.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] if somebody holds a slot of it or waits, and nothing has changed; [`Error::NoSuchResource`];
-    /// and see [`Error`].
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        match self {
-            Self::Peer(peer) => peer.service.remove(name).await,
-            Self::Agent(Agent(agent)) => agent.remove(name).await,
-        }
-    }
-
-    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, wherever in the cluster
-    /// that is, and returns when it has, or its lease has ended. A [`Grant`] is [lost](Grant::lost) by that; what is
-    /// detached has no process that could be asked, and ends at once.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached; and see [`Error`].
-    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
-        match self {
-            Self::Peer(peer) => peer.service.revoke(name, fencing).await,
-            Self::Agent(Agent(agent)) => agent.revoke(name, fencing).await,
-        }
-    }
-
-    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may
-    /// still be inside. Only the fencing number protects what they do then.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        match self {
-            Self::Peer(me) => me.service.expel(name, peer).await,
-            Self::Agent(Agent(agent)) => agent.expel(name, peer).await,
-        }
-    }
-
-    /// Says which hosts vote; `None` leaves it to the cluster.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        match self {
-            Self::Peer(peer) => peer.service.set_voters(hosts).await,
-            Self::Agent(Agent(agent)) => agent.set_voters(hosts).await,
-        }
+        self.cluster().await.map(|cluster| cluster.peers)
     }
 
     /// What happens at the peer or agent from now on, of one resource or of everything.

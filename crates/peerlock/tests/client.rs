@@ -271,7 +271,7 @@ fn threads_have_every_verb() {
         drop(grant); // So that who has asked for it need not wait for the end of its lease.
     });
     let me = client.peers().unwrap()[0].peer;
-    client.expel("a", me).unwrap();
+    client.evict("a", me).unwrap();
     client.set_voters(None).unwrap();
     assert_eq!(client.cluster().unwrap().peers.len(), 1);
     client.acquire_detached("b").map(|it| client.release("b", &it.grant).unwrap()).unwrap();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use peerlock::testing::Network;
-use peerlock::{Agent, Client, Endpoint, Error, Request, Stop, Token};
+use peerlock::{Agent, Client, Endpoint, Error, Listing, Request, Stop, Token};
 use peerlock_http::{App, Listener, serve};
 use peerlock_service::Service;
 use tokio::io::copy_bidirectional;
@@ -179,7 +179,7 @@ fn dropping_gives_back_over_tcp_where_threads_hold() {
     let ended = client.env("PEERLOCK_AGENT", address).env("PEERLOCK_API_TOKEN", TOKEN).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     runtime.block_on(async {
-        assert_eq!(stand.service.resources().await.unwrap().len(), 2, "both were held");
+        assert_eq!(stand.service.list(Listing::default()).await.unwrap().len(), 2, "both were held");
         for name in ["a", "b"] {
             assert!(stand.service.show(name).await.unwrap().holders[0].free, "{name}");
         }

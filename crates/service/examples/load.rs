@@ -1,7 +1,6 @@
-//! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest,
-//! what a hand-over takes among some of them, how long it takes until all are back after all who vote were frozen for
-//! longer than a session, and what is kept of names that nobody uses any more. Numbers to be read by people;
-//! `docs/notes/2026-11-19-scale.md` has them.
+//! Measures many real peers on loopback, in a few processes: time to join, cost at rest, hand-over, recovery after all
+//! voters were frozen for longer than a session, and memory for unused names. `docs/notes/2026-11-19-scale.md` has
+//! results.
 //!
 //! `cargo run -p peerlock-service --example load -- PEERS [PROCESSES [SECONDS]]`
 
@@ -15,19 +14,19 @@ use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// In which variable the processes find the secret of this cluster.
-const SECRET: &str = "CROWD_SECRET";
-/// So many may vote, all in the first process.
+/// The variable with the cluster secret.
+const SECRET: &str = "LOAD_SECRET";
+/// The number of possible voters, all in the first process.
 const VOTERS: usize = 5;
-/// So many join at a time in one process.
+/// The number of concurrent joins in one process.
 const AT_ONCE: usize = 16;
-/// So many of all hand one slot to each other.
+/// The number of peers that hand over one slot.
 const HANDING: usize = 32;
-/// So many names are used once at one peer of each process.
+/// The number of names used once in each process.
 const NAMES: usize = 1000;
-/// As many as have links with everybody anyway.
+/// A number of peers that are all connected with each other.
 const FEW: usize = 8;
-/// How long all who vote are frozen: for longer than a session, so that everybody has lost its own.
+/// How long all voters are frozen: longer than a session.
 const FROZEN: Duration = Duration::from_secs(25);
 
 fn main() -> Result<(), Failure> {
@@ -41,7 +40,7 @@ fn main() -> Result<(), Failure> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // What a hand-over takes in clusters of just those who hand on, on this machine at this hour.
+    // For comparison: clusters of only the peers that hand over.
     for handing in [FEW, HANDING] {
         let mut few = start(handing, processes.min(handing), &secret)?;
         hand_on(&mut few, handing, seconds)?;
@@ -50,7 +49,7 @@ fn main() -> Result<(), Failure> {
     let clock_start = Instant::now();
     let mut all = start(peers, processes, &secret)?;
     println!("{peers} peers in {processes} processes: joined within {:.1} s", clock_start.elapsed().as_secs_f64());
-    // Until whatever nobody needs has ended.
+    // Until unneeded connections are closed.
     std::thread::sleep(Duration::from_secs(150));
     for (at, line) in ask_all(&mut all, &format!("rest {seconds}"))?.iter().enumerate() {
         println!("process {at} with {} peers: {line}", share(peers, processes, at));
@@ -65,12 +64,12 @@ fn main() -> Result<(), Failure> {
     all.into_iter().try_for_each(Process::end)
 }
 
-/// How many of them are in the nth process.
+/// Returns the number of peers in the nth process.
 fn share(peers: usize, processes: usize, at: usize) -> usize {
     peers / processes + usize::from(at < peers % processes)
 }
 
-/// A cluster in so many processes, in which everybody has joined.
+/// Starts a cluster.
 fn start(peers: usize, processes: usize, secret: &str) -> Result<Vec<Process>, Failure> {
     let mut first = Process::start(share(peers, processes, 0).max(1), None, secret)?;
     let address = first.receive()?;
@@ -84,7 +83,7 @@ fn start(peers: usize, processes: usize, secret: &str) -> Result<Vec<Process>, F
     Ok(all)
 }
 
-/// About so many of them hand a slot to each other for a while.
+/// Measures hand-overs among this many peers.
 fn hand_on(all: &mut [Process], peers: usize, seconds: usize) -> Result<(), Failure> {
     let each = peers.div_ceil(all.len());
     let (mut entries, mut relayed) = (0, 0);
@@ -99,8 +98,7 @@ fn hand_on(all: &mut [Process], peers: usize, seconds: usize) -> Result<(), Fail
     Ok(())
 }
 
-/// Freezes the first process, with all who vote, until everybody has lost its session; and says when all have one
-/// again.
+/// Freezes the first process, which has all voters, until all sessions are lost. Measures the time to recover.
 fn freeze(all: &mut [Process]) -> Result<(), Failure> {
     let first = all[0].child.id().to_string();
     let signal = |name: &str| Command::new("kill").args([name, first.as_str()]).status();
@@ -113,7 +111,7 @@ fn freeze(all: &mut [Process]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks all of them at once, and waits for all.
+/// Asks all processes concurrently.
 fn ask_all(all: &mut [Process], question: &str) -> Result<Vec<String>, Failure> {
     for process in &mut *all {
         writeln!(process.say, "{question}")?;
@@ -121,7 +119,7 @@ fn ask_all(all: &mut [Process], question: &str) -> Result<Vec<String>, Failure> 
     all.iter_mut().map(Process::receive).collect()
 }
 
-/// Some of the peers, in a process of their own.
+/// A process with some of the peers.
 struct Process {
     child: Child,
     say: ChildStdin,
@@ -155,7 +153,7 @@ impl Process {
 
 async fn peer(number: usize, join: Option<String>) -> Result<(Service, String), Failure> {
     let mut config = Config::new("127.0.0.1:0".parse()?);
-    // Who votes is linked with everybody.
+    // Voters have the most connections.
     config.max_peers = 16 * 1024;
     let net = Net::start(config, Identity::generate(), Secret::new(std::env::var(SECRET)?.as_bytes())?).await?;
     let address = net.address().to_string();
@@ -205,7 +203,7 @@ async fn child(peers: usize, join: Option<&String>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What this process costs that has nothing to do.
+/// Measures the cost of idle peers.
 async fn rest(services: &[Service], seconds: u64) -> Result<(), Failure> {
     let before = (cpu_seconds()?, sent(services).await?);
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -227,18 +225,18 @@ async fn rest(services: &[Service], seconds: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Some clients, each at a peer of its own, hand one slot to each other and to those of the other processes.
+/// Hands over one slot among clients at different peers, here and in the other processes.
 async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), Failure> {
     let before = relayed(services).await?;
     let end = Instant::now() + span;
     let mut clients = JoinSet::new();
-    // The last ones do not vote, where there are others.
+    // The last ones do not vote.
     for service in services.iter().rev().take(each) {
         let service = service.clone();
         clients.spawn(async move {
             let mut entries = 0_u64;
             while Instant::now() < end {
-                let grant = service.acquire(Request::new("crowd")).await?;
+                let grant = service.acquire(Request::new("load")).await?;
                 entries += 1;
                 grant.release().await?;
             }
@@ -253,7 +251,7 @@ async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), F
     Ok(())
 }
 
-/// Waits until everybody has a session, and says how many were lost.
+/// Waits until all peers have a session. Prints the number of lost ones.
 async fn back(services: &[Service]) -> Result<(), Failure> {
     let mut lost = 0;
     for service in services {
@@ -270,7 +268,7 @@ async fn back(services: &[Service]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Uses so many names once, and says what is kept of them. Those who vote are all in the first process.
+/// Uses many names once. Prints the memory that they occupy afterwards.
 async fn names(services: &[Service], count: usize) -> Result<(), Failure> {
     let service = services.last().ok_or("no peers")?;
     let (before, clock_start) = (resident()?, Instant::now());
@@ -278,7 +276,7 @@ async fn names(services: &[Service], count: usize) -> Result<(), Failure> {
         service.acquire(Request::new(format!("name-{}-{number}", std::process::id()))).await?.release().await?;
     }
     let took = clock_start.elapsed().as_secs_f64();
-    // Until the others have done so, too, and what they have told is applied.
+    // Until the other processes have done so, and the registry is applied here.
     tokio::time::sleep(Duration::from_secs(30)).await;
     let bytes = resident()?.saturating_sub(before);
     println!("{count} names were used once within {took:.1} s, after which {} KB are kept", bytes / 1000);
@@ -301,7 +299,7 @@ async fn relayed(services: &[Service]) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Of all threads of this process, as the kernel has counted them in hundredths.
+/// Returns the processor time of this process, in seconds.
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(')').next().ok_or("no name")?;

@@ -1,7 +1,8 @@
-//! Whether a peer stays awake after a message: a core that has gone to sleep takes longer to wake up than a message
-//! is under way. Whoever waits awake gives way to other processes all the time. To one that computes it gives way
-//! until a tick of the kernel's clock, which is 200 hand-overs, while who sleeps has the core as soon as something
-//! comes: beside such a process a peer does not stay awake.
+//! Decides when a peer's thread polls instead of sleeping: waking a sleeping core takes longer than a message does.
+//!
+//! A polling thread yields to other processes all the time. A process that computes then keeps the core until the next
+//! tick of the kernel's clock, the time of 200 hand-overs, while a sleeping thread is scheduled as soon as something
+//! arrives. Beside such a process the peer sleeps.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -10,37 +11,36 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// If giving way takes longer than this, another process had the core meanwhile. Our choice: several times what it
-/// takes where nobody else wants it, less than any process runs for.
+/// If yielding takes longer than this, another process has used the core. Our choice: several times the cost of
+/// yielding an uncontended core, less than any process runs for.
 const CROWDED: Duration = Duration::from_micros(10);
 
-/// Whoever had the core for longer than this computes: it gave it back at a tick, of which there are 100 to 1000 in a
-/// second. Our choice: longer than processes of ours have it, who give way themselves.
+/// A process that has used the core for longer than this computes: it was preempted at a tick, of which there are 100
+/// to 1000 a second. Our choice: longer than other peers use it, since they yield.
 const COMPUTES: Duration = Duration::from_micros(2500);
-/// For so long nobody stays awake then: twice as long each time it is found again, since it costs a tick to find out.
+/// How long the peer then sleeps instead of polling: twice as long each time, since each attempt may cost a tick.
 const RESTS: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
 
-/// When to sleep, and when to let others have the core.
+/// When to sleep, and when to yield the core.
 pub struct Awake {
-    /// For how long after a message, if at all.
+    /// How long to poll after a message, if at all.
     span: Option<Duration>,
     until: Instant,
-    /// Whether also after what a client wants.
+    /// Poll after a client's command, too.
     for_clients: bool,
-    /// Whether another process had the core when we last gave way.
+    /// Another process has used the core at the last yield.
     crowded: bool,
-    /// While there is work the core is not given away before this.
+    /// The core is not yielded before this while there is work.
     ours_until: Instant,
-    /// Somebody computes here: until this nobody waits awake.
+    /// A process computes here: no polling before this.
     asleep_until: Instant,
-    /// For how long that was found the last time; zero if it was not.
+    /// The length of the last such pause; zero if the last yield found no such process.
     rest: Duration,
 }
 
 impl Awake {
-    /// For so long after each message, and if clients are other processes also after each of their wishes: the next
-    /// comes soon. Where threads share the work another of them waits for messages, and this one would stay awake in
-    /// vain.
+    /// Polls for `span` after each message, and after each command if the clients are other processes: their next one
+    /// follows soon. A multi-threaded runtime does not poll, since another of its threads waits for messages.
     pub fn new(span: Duration, for_clients: bool) -> Self {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         let now = Instant::now();
@@ -49,27 +49,24 @@ impl Awake {
         Self { span, until: now, for_clients, crowded: false, ours_until: now, asleep_until: now, rest }
     }
 
-    /// A message has come.
     pub fn on_message(&mut self) {
         if let Some(span) = self.span {
             self.until = Instant::now() + span;
         }
     }
 
-    /// A client has said something.
     pub fn on_command(&mut self) {
         if self.for_clients {
             self.on_message();
         }
     }
 
-    /// Whether another message may come soon, so that it is waited for awake.
+    /// Returns whether to poll.
     pub fn waits(&self) -> bool {
         self.span.is_some() && Instant::now() < self.until
     }
 
-    /// Lets others have the core for a moment. As many may wait awake as there are cores; whoever is one too many
-    /// sleeps until it is woken.
+    /// Yields the core. If more threads poll than there are cores, this one sleeps.
     pub fn give_way(&mut self) {
         let before = Instant::now();
         if before >= self.asleep_until {
@@ -82,15 +79,14 @@ impl Awake {
         }
     }
 
-    /// Others had the core for so long.
+    /// Other processes have used the core for this long.
     fn on_away(&mut self, away: Duration, now: Instant) {
         self.crowded = away > CROWDED;
         self.rest = if away > COMPUTES { (2 * self.rest).clamp(*RESTS.start(), *RESTS.end()) } else { Duration::ZERO };
         self.asleep_until = now + self.rest;
     }
 
-    /// Something was said that others wait for. Where more want to run than there are cores, whoever waits may have to
-    /// wait for ours, too: then it is written at once, and the core is theirs.
+    /// A message was sent. If the core is contended, its receiver may wait for this core: flushes and yields.
     pub async fn on_said(&mut self) {
         if self.crowded {
             behind_others().await;
@@ -98,8 +94,8 @@ impl Awake {
         }
     }
 
-    /// As [`give_way`](Self::give_way), with work at hand: what clients of ours want again and again must not keep from
-    /// the core who could tell us that others wait. At most half of the time is given away.
+    /// Yields with work at hand, for at most half of the time: busy clients here must not keep the core from processes
+    /// that have messages for us.
     pub fn share(&mut self) {
         let before = Instant::now();
         if self.span.is_some() && before >= self.ours_until {
@@ -110,7 +106,7 @@ impl Awake {
     }
 }
 
-/// Lets every task have a turn that is ready now, and does not look at the sockets, as tokio's `yield_now` does.
+/// Runs every ready task once. Unlike tokio's `yield_now`, does not poll the sockets.
 async fn behind_others() {
     let mut has_waited = false;
     poll_fn(|context| {
@@ -128,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_stays_awake_after_messages_and_after_what_clients_elsewhere_want() {
+    async fn peer_polls_after_messages_and_remote_commands() {
         let hour = Duration::from_secs(3600);
         for (span, for_clients, expected) in
             [(Duration::ZERO, true, (false, false)), (hour, false, (false, true)), (hour, true, (true, true))]
@@ -143,14 +139,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_kept_from_the_core_does_not_give_it_away_at_once() {
+    async fn core_is_not_yielded_again_at_once() {
         let mut awake = Awake::new(Duration::from_secs(3600), false);
         awake.share();
         let persistent = Instant::now() + Duration::from_secs(3600);
         awake.ours_until = persistent;
         awake.share();
         assert_eq!(awake.ours_until, persistent);
-        // Who waits awake, and finds the core taken, sleeps until it is woken.
+        // A polling thread that finds the core taken sleeps.
         awake.on_message();
         awake.crowded = true;
         awake.on_said().await;
@@ -158,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beside_who_computes_it_sleeps_longer_each_time_until_nobody_does() {
+    async fn pause_beside_a_computing_process_doubles() {
         let mut awake = Awake::new(Duration::from_secs(3600), false);
         let mut now = Instant::now();
         for (away, rest) in [(1, 0), (4, 20), (4, 40), (8, 80), (1, 0), (4, 20)] {
@@ -167,14 +163,13 @@ mod tests {
             now += Duration::from_secs(1);
         }
         (0..10).for_each(|_| awake.on_away(Duration::from_millis(4), now));
-        assert_eq!(awake.asleep_until - now, Duration::from_secs(1), "and no longer than that");
-        // Meanwhile it does not wait awake, and writes at once what others wait for, without giving the core away.
+        assert_eq!(awake.asleep_until - now, Duration::from_secs(1), "the upper bound");
+        // Meanwhile it does not poll, and flushes without yielding.
         awake.asleep_until = Instant::now() + Duration::from_secs(3600);
         awake.on_message();
-        assert!(awake.waits(), "it does not look before it would give way");
+        assert!(awake.waits(), "checked when it yields");
         awake.on_said().await;
         assert_eq!((awake.waits(), awake.crowded, awake.rest), (false, true, Duration::from_secs(1)));
-        // Then it tries again.
         let before = Instant::now();
         awake.asleep_until = before;
         awake.give_way();
@@ -182,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_have_a_turn_before_we_go_on() {
+    async fn ready_tasks_run_first() {
         let (turn, mut taken) = tokio::sync::oneshot::channel();
         tokio::spawn(async move { turn.send(()) });
         behind_others().await;

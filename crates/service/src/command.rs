@@ -1,22 +1,19 @@
-//! What clients want of the task that owns a node, and who of them waits for what.
+//! Commands of the handles to the task that owns a node, and its pending answers.
 
-use peerlock_clock::Moment;
-use peerlock_node::{TicketId, Wanted};
-use peerlock_types::PeerId;
+use peerlock_node::{Answer, Input, Node, TicketId, Wanted};
+use peerlock_types::Time;
 use tokio::sync::{oneshot, watch};
 
 use crate::grant::{Grant, LeaseStatus};
-use crate::{
-    ClusterView, Counters, Error, Health, Inspection, Listing, Name, PeerView, Progress, ResourceDetails, ResourceView,
-};
+use crate::{Counters, Error, Health, Name, Progress};
 
-/// What clients want.
+/// A command of a handle.
 pub enum Command {
     Acquire {
         wanted: Wanted,
         waiter: Waiter,
     },
-    /// A client of an earlier process goes on here.
+    /// Resumes a grant of an earlier process.
     Resume {
         name: Name,
         note: String,
@@ -30,71 +27,24 @@ pub enum Command {
     Drop {
         ticket: TicketId,
     },
-    Release {
-        ticket: TicketId,
-        reply: Reply<()>,
-    },
-    Renew {
-        ticket: TicketId,
-        reply: Reply<Moment>,
-    },
+    /// A handle of this grant was dropped, but the grant stays.
     Detach {
         ticket: TicketId,
     },
-    /// Which ticket a detached grant has.
+    /// Returns the ticket of a detached grant.
     Find {
         note: String,
         reply: oneshot::Sender<Found>,
     },
-    Show {
-        name: Name,
-        reply: Reply<ResourceDetails>,
-    },
-    Cluster {
-        reply: Reply<ClusterView>,
-    },
-    Resize {
-        name: Name,
-        slots: u32,
-        reply: Reply<()>,
-    },
-    Remove {
-        name: Name,
-        reply: Reply<()>,
-    },
-    Expel {
-        name: Name,
-        peer: PeerId,
-        reply: Reply<()>,
-    },
-    Revoke {
-        name: Name,
-        peer: PeerId,
-        fencing: u64,
-        reply: Reply<()>,
-    },
-    SetVoters {
-        hosts: Option<Vec<PeerId>>,
-        reply: Reply<()>,
-    },
-    Resources {
-        listing: Listing,
-        reply: Reply<Vec<ResourceView>>,
-    },
-    Peers {
-        reply: oneshot::Sender<Vec<PeerView>>,
-    },
+    /// Passes an input with this call to the node.
+    Call(Box<dyn FnOnce(u64) -> Input + Send>, Reply<Answer>),
+    /// Reads the state of the node.
+    Read(Box<dyn FnOnce(&Node, Time) + Send>),
     Counters {
         reply: oneshot::Sender<Counters>,
     },
     Health {
         reply: oneshot::Sender<Health>,
-    },
-    Inspect {
-        reply: oneshot::Sender<Inspection>,
-    },
-    HasClients {
-        reply: oneshot::Sender<bool>,
     },
     Drain {
         reply: oneshot::Sender<()>,
@@ -107,48 +57,42 @@ pub enum Command {
     },
 }
 
-/// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// Where a detached grant is.
+/// The result of [`Command::Find`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Here(TicketId),
-    /// It was taken away from its client.
+    /// It was revoked.
     Revoked(Error),
-    /// Those of earlier processes may not all be known yet.
+    /// The grants of earlier processes are not all known yet.
     NotYet,
     Nowhere,
 }
 
-/// One who waits for a grant.
+/// A client that waits for a grant.
 pub struct Waiter {
     pub number: u64,
     pub reply: Reply<Grant>,
     pub progress: watch::Sender<Progress>,
-    /// Whether it goes on with what it has: then that stands also without it, until its end.
+    /// It resumes a grant, which stays until its deadline also without this waiter.
     pub resumes: bool,
 }
 
-/// Who has asked the node something, and is answered as soon as it knows.
+/// The receiver of the node's answer to a call.
 pub enum Call {
-    /// With what a grant is to be called that may outlive this process.
+    /// A request for a slot of this resource, with the ID of a grant that may outlive this process.
     Acquire(Name, Option<String>, Waiter),
-    /// Whatever is only done.
-    Done(Reply<()>),
-    Renew(Reply<Moment>),
-    Show(Reply<ResourceDetails>),
-    Cluster(Reply<ClusterView>),
-    Resources(Reply<Vec<ResourceView>>),
+    Reply(Reply<Answer>),
 }
 
-/// Whoever has asked with one request id: several may wait for the same grant.
+/// The clients of a ticket: several may request the same grant by its request ID.
 pub struct TicketClients {
     pub name: Name,
     pub waiters: Vec<Waiter>,
-    /// What a grant is called that may outlive this process.
+    /// The ID of a grant that may outlive this process.
     pub note: Option<String>,
-    /// How many handles there are of the grant; none of them matters once it is detached.
+    /// The number of handles of the grant; ignored once it is detached.
     pub handles: usize,
     pub detached: bool,
     pub lease: Option<watch::Sender<LeaseStatus>>,

@@ -1,5 +1,4 @@
-//! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to
-//! be done.
+//! The task that owns a [`Node`]: a loop over commands, network events and timers, and one match on the effects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
@@ -20,62 +19,61 @@ use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{Counters, Error, Happening, Health, Name};
 
-/// Of so many detached grants that were taken away we still know why.
+/// The reasons of this many of the latest revocations of detached grants are stored.
 const REVOKED: usize = 1000;
 
-/// After so many commands in a row the sockets are looked at. Our choice: as many as tasks are polled between two looks
-/// (`peerlock::runtime`). Without it a client that asks again and again entries word of the others out for 128 of them.
+/// The sockets are polled after this many commands in a row. Our choice: the number of tasks that `peerlock::runtime`
+/// polls in between. Otherwise a busy client delays messages for 128 of its commands.
 const IN_A_ROW: u32 = 8;
 
-/// After so many turns of the loop, of whatever kind, what is due has one, what waits to be sent, and other tasks. Our
-/// choice: as many as tokio lets a task have, which cannot count messages. Without it timers wait as long as there is
-/// always one more who only asks.
+/// Timers, unflushed messages and other tasks have their turn after this many iterations of the loop. Our choice:
+/// tokio's budget of a task, which does not count messages. Otherwise a steady load of commands delays timers.
 const TURNS: u32 = 128;
 
 /// A host of another cluster is reported for this long after it was met, if this peer was not told to join it.
 const LATELY: Duration = Duration::from_secs(3600);
 
-/// The task's state: the node, its transport, and whoever waits for an answer.
+/// The state of the task: the node, its transport, and the pending answers.
 pub struct Driver<T> {
     transport: T,
     node: Node,
     store: Store,
     grants: Option<GrantFile>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// For the handles that we give out. Weak: the task ends when all handles are gone.
+    /// For new handles. Weak: the task ends when all handles are dropped.
     sender: mpsc::WeakUnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
     clock_start: Moment,
     effects: Vec<Effect>,
-    /// Something was said that others wait for, and may not have been written yet.
+    /// An urgent message was sent, and may not have been flushed yet.
     hurried: bool,
-    /// How many steps ago something was said that may wait a little, if it was not flushed since.
+    /// The number of steps since the first unflushed message.
     unhurried: Option<u32>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
     tickets: BTreeMap<TicketId, TicketClients>,
-    /// The grants of this host that may outlive its processes, by what their clients call them.
+    /// The tickets of grants that may outlive this process, by grant ID.
     notes: BTreeMap<String, TicketId>,
     named: BTreeMap<TicketId, String>,
-    /// What the last of them that were taken away were called, and why: for clients that renew them.
+    /// The latest revoked ones with the reason, for clients that renew them.
     revoked: VecDeque<(String, Error)>,
-    /// Which ticket somebody waits for.
+    /// The ticket of each waiter.
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
-    /// Whether it is an end not to have found anybody in time.
+    /// The peer stops if it finds no member to join.
     must_join: bool,
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
-    /// Those of them that a person has given, and the folder has not.
+    /// Those given by the user rather than the data directory.
     given: BTreeSet<String>,
-    /// Why nobody was reached there, as far as that was heard.
+    /// Why they could not be reached.
     unreached: BTreeMap<String, String>,
-    /// All handles are gone: nobody can say anything to us any more.
+    /// All handles are dropped.
     abandoned: bool,
     left: bool,
-    /// The cluster knows that.
+    /// The registry has confirmed it.
     confirmed: bool,
 }
 
@@ -121,10 +119,10 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Runs until everybody knows that we have left.
+    /// Runs until the peer has left.
     pub async fn run(mut self, mut awake: Awake) {
         self.step(Input::Start { join: self.join.clone() });
-        // Set anew only when it changes: most of what happens does not change what is next.
+        // Reset only when it changes, which most steps do not.
         let mut set = None;
         let mut alarm = pin!(sleep(Duration::ZERO));
         let (mut in_a_row, mut turns) = (0, 0);
@@ -135,7 +133,7 @@ impl<T: Transport> Driver<T> {
             }
             set = wake;
             tokio::select! {
-                // Messages first: whoever hands over should not wait behind those who only ask.
+                // Messages first: a hand-over must not wait behind commands.
                 biased;
                 event = self.transport.next() => match event {
                     Some(event) => {
@@ -157,11 +155,11 @@ impl<T: Transport> Driver<T> {
                     }
                 },
                 () = alarm.as_mut(), if wake.is_some() => {
-                    // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
+                    // The next alarm may be for the same time, if this one came early.
                     set = None;
                     self.wake();
                 }
-                // Everybody who could say something has had a turn.
+                // All ready tasks have had a turn.
                 () = yield_now(), if self.unhurried.is_some() => {
                     in_a_row = 0;
                     self.flush();
@@ -198,20 +196,19 @@ impl<T: Transport> Driver<T> {
     }
 
     fn moment(&self, time: Time) -> Moment {
-        self.clock_start + Duration::from_nanos(time.as_nanos())
+        moment(self.clock_start, time)
     }
 
-    /// The clock is read here: after a sleep of the machine the node looks at the leases that ended meanwhile before it
-    /// grants, answers or sends anything.
+    /// Reads the clock for each step: after a suspend, the node ends expired leases before anything else.
     fn step(&mut self, input: Input) {
         self.step_at(self.now(), input);
-        // What is kept in memory is kept at once.
+        // Writes to memory complete at once.
         while let Some(stored) = self.store.try_next() {
             self.step_at(self.now(), self::input(stored));
         }
     }
 
-    /// Hands one input to the node, and does what it wants done.
+    /// Passes an input to the node and executes its effects.
     fn step_at(&mut self, now: Time, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
@@ -219,7 +216,7 @@ impl<T: Transport> Driver<T> {
         let mut has_sent = false;
         for effect in effects.drain(..) {
             match effect {
-                // What others wait for comes first. The rest may go with what clients want next.
+                // The first message is urgent. The others may wait for the next commands.
                 Effect::Send { to, epoch, bytes } if std::mem::replace(&mut has_sent, true) => {
                     self.transport.send_soon(to, epoch, bytes);
                     self.unhurried.get_or_insert(0);
@@ -227,18 +224,17 @@ impl<T: Transport> Driver<T> {
                 effect => self.carry_out(effect),
             }
         }
-        self.effects = effects; // Made once and used again.
+        self.effects = effects; // Reuses the allocation.
         self.unhurried = self.unhurried.map(|steps| steps + 1);
     }
 
-    /// Does what is due.
     fn wake(&mut self) {
         if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
             self.step(Input::Wake);
         }
     }
 
-    /// What nobody has come to because there was always something else.
+    /// Gives timers and unflushed messages their turn.
     fn catch_up(&mut self) {
         self.wake();
         if self.unhurried.is_some() {
@@ -251,13 +247,13 @@ impl<T: Transport> Driver<T> {
         self.transport.flush();
     }
 
-    /// Writes down what is to be written down before anything else is done.
+    /// Writes takeover records before any other effect.
     fn record(&mut self, effects: &mut Vec<Effect>) {
         let last = effects.iter().rposition(|effect| matches!(effect, Effect::Record(_)));
         let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
         let entries = effects.drain(..=last).map(|effect| match effect {
             Effect::Record(entry) => on_clock(entry, self.clock_start),
-            effect => unreachable!("{effect:?} comes before something that is to be written down first"),
+            effect => unreachable!("{effect:?} precedes a takeover record"),
         });
         let entries = entries.collect();
         if let Some(file) = &mut self.grants {
@@ -279,7 +275,7 @@ impl<T: Transport> Driver<T> {
                 self.log_cluster(cluster);
                 self.store.belongs(cluster);
             }
-            // Nobody here outlives this process.
+            // Without a file, no client outlives this process.
             Effect::Record(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
             Effect::Joined => self.report(Ok(())),
@@ -311,7 +307,7 @@ impl<T: Transport> Driver<T> {
                 let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
-            // Where nobody watches, not even the time is looked at.
+            // Without receivers the time is not read.
             Effect::Event(_) if self.events.receiver_count() == 0 => {}
             Effect::Event(event) => {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -323,7 +319,7 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// How this peer stands, with the hosts of other clusters that it was told to join or has met lately.
+    /// Returns the health of this peer, with hosts of other clusters that it is to join or has met lately.
     fn health(&self) -> Health {
         let mut health = self.node.health(self.now());
         for other in &mut health.others {
@@ -333,24 +329,24 @@ impl<T: Transport> Driver<T> {
         health
     }
 
-    /// Logs which cluster this host belongs to from now on, and whether it has founded that cluster.
+    /// Logs the cluster of this host, and whether this host has created it.
     fn log_cluster(&self, cluster: ClusterId) {
         if !self.node.has_founded(cluster) {
             return tracing::info!(%cluster, "joined a cluster");
         }
-        tracing::info!(%cluster, "founded a cluster");
+        tracing::info!(%cluster, "created a cluster");
         let silent: Vec<&String> = self.join.iter().filter(|address| !self.node.has_reached(address)).collect();
         if !silent.is_empty() {
             tracing::warn!(
                 %cluster,
                 unreached = ?silent,
-                "founded a cluster without having reached these addresses of --join: if their hosts are in another \
+                "created a cluster without having reached these addresses of --join: if their hosts are in another \
                  cluster, `peerlock doctor` reports it as soon as one is reached"
             );
         }
     }
 
-    /// Something for the log. Here, because the node knows what people call the hosts that it is about.
+    /// Logs a notice, with the names of hosts.
     fn on_notice(&mut self, notice: &Notice) {
         let words = notice.in_words(|host| self.node.called(host));
         match notice {
@@ -370,10 +366,12 @@ impl<T: Transport> Driver<T> {
     fn on_event(&mut self, event: NetEvent) {
         match &event {
             NetEvent::Up { peer, address, .. } => {
-                // Of who has just come perhaps nothing else is known yet.
-                tracing::info!(host = self.node.name(*peer), address, "a peer is linked with us");
+                // A new member may have no name yet.
+                tracing::info!(host = self.node.name(*peer), address, "a peer is connected");
             }
-            NetEvent::Down { peer, why, .. } => tracing::info!(host = self.node.called(*peer), why, "a link is down"),
+            NetEvent::Down { peer, why, .. } => {
+                tracing::info!(host = self.node.called(*peer), why, "a peer is disconnected")
+            }
             NetEvent::Unreached { address, why } if self.started.is_some() => {
                 self.unreached.insert(address.clone(), why.clone());
             }
@@ -399,59 +397,21 @@ impl<T: Transport> Driver<T> {
                 clients.handles -= 1;
                 self.release_if_unwanted(ticket);
             }
-            Command::Release { ticket, reply } => {
-                let call = Some(self.call(Call::Done(reply)));
-                self.step(Input::Release { call, ticket });
+            Command::Call(input, reply) => {
+                let call = self.call(Call::Reply(reply));
+                self.step(input(call));
             }
-            Command::Renew { ticket, reply } => {
-                let call = self.call(Call::Renew(reply));
-                self.step(Input::Renew { call, ticket });
-            }
+            Command::Read(read) => read(&self.node, self.now()),
             Command::Detach { ticket } => {
                 let Some(clients) = self.tickets.get_mut(&ticket) else { return };
                 clients.handles -= 1;
                 clients.detached = true;
             }
             Command::Find { note, reply } => _ = reply.send(self.find(&note)),
-            Command::Cluster { reply } => {
-                let call = self.call(Call::Cluster(reply));
-                self.step(Input::Look { call });
-            }
-            Command::Resize { name, slots, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Resize { call, name, slots });
-            }
-            Command::Remove { name, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Remove { call, name });
-            }
-            Command::Expel { name, peer, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Expel { call, name, peer });
-            }
-            Command::Revoke { name, peer, fencing, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::Revoke { call, name, peer, fencing });
-            }
-            Command::SetVoters { hosts, reply } => {
-                let call = self.call(Call::Done(reply));
-                self.step(Input::SetVoters { call, hosts });
-            }
-            Command::Show { name, reply } => {
-                let call = self.call(Call::Show(reply));
-                self.step(Input::Show { call, name });
-            }
-            Command::Resources { listing, reply } => {
-                let call = self.call(Call::Resources(reply));
-                self.step(Input::List { call, listing });
-            }
-            Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
                 _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
             Command::Health { reply } => _ = reply.send(self.health()),
-            Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
-            Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {
                 self.draining.push(reply);
                 self.step(Input::Drain);
@@ -478,18 +438,8 @@ impl<T: Transport> Driver<T> {
             (Some(Call::Acquire(name, note, waiter)), Ok(Answer::Ticket(ticket))) => {
                 self.on_ticket(ticket, (name, note), waiter);
             }
-            // It says which verb it answers, and whoever has called knows that.
-            (Some(Call::Done(reply)), Ok(_)) => _ = reply.send(Ok(())),
-            (Some(Call::Cluster(reply)), Ok(Answer::Found(cluster))) => _ = reply.send(Ok(cluster)),
-            (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
-            (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
-            (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
             (Some(Call::Acquire(_, _, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
-            (Some(Call::Done(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Cluster(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Renew(reply)), Err(error)) => _ = reply.send(Err(error)),
-            (Some(Call::Show(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Reply(reply)), answer) => _ = reply.send(answer),
             (_, answer) => unreachable!("{answer:?} is no answer to what call {call} asked"),
         }
     }
@@ -517,7 +467,7 @@ impl<T: Transport> Driver<T> {
         self.waiters.insert(waiter.number, ticket);
         clients.detached &= !waiter.resumes;
         clients.waiters.push(waiter);
-        // Asked for once more after it was granted: the same grant. Else word of it comes with the effects.
+        // A repeated request gets the same grant; a new one is answered by an effect.
         if clients.lease.is_some() {
             self.hand_out(ticket);
         }
@@ -530,16 +480,16 @@ impl<T: Transport> Driver<T> {
         self.release_if_unwanted(ticket);
     }
 
-    /// Who wants to go on with a grant has no ticket as long as there is no session.
+    /// Cancels a pending call, such as a resume before there is a session.
     fn give_up(&mut self, waiter: u64) {
         let is_it = |call: &Call| matches!(call, Call::Acquire(_, _, waiting) if waiting.number == waiter);
         let Some(call) = self.calls.iter().find_map(|(call, asked)| is_it(asked).then_some(*call)) else { return };
         self.step(Input::GiveUp { call });
-        // It may have been answered in the same step.
+        // The step may have answered it.
         self.calls.remove(&call);
     }
 
-    /// Nobody waits for a ticket, and nobody has a handle of its grant.
+    /// Releases a ticket without waiters and handles.
     fn release_if_unwanted(&mut self, ticket: TicketId) {
         let unwanted =
             |clients: &TicketClients| clients.waiters.is_empty() && clients.handles == 0 && !clients.detached;
@@ -548,8 +498,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Gives everybody who waits for a ticket a handle of its grant. A client that does not want it any more drops the
-    /// handle, and with the last of them the grant; but not one that wanted to go on and is not there to hear it.
+    /// Sends a handle of the grant to each waiter. If a waiter is gone, its handle is dropped, and the last handle
+    /// releases the grant; but a grant that was to be resumed stays.
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(clients), Some(sender)) = (self.tickets.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &clients.lease) else { return };
@@ -560,16 +510,16 @@ impl<T: Transport> Driver<T> {
             let id = note.clone().map_or(GrantId::Held(ticket), GrantId::Named);
             let means = (sender.clone(), self.clock.clone());
             let handle = Grant::new((ticket, id), clients.name.clone(), grant, lease.subscribe(), means);
-            if let Err(Ok(unheard)) = waiter.reply.send(Ok(handle))
+            if let Err(Ok(unclaimed)) = waiter.reply.send(Ok(handle))
                 && waiter.resumes
             {
-                unheard.detach();
+                unclaimed.detach();
             }
         }
         note.into_iter().for_each(|note| self.name(ticket, note));
     }
 
-    /// What a grant is called from now on.
+    /// Records the ID of a grant.
     fn name(&mut self, ticket: TicketId, note: String) {
         self.named.insert(ticket, note.clone());
         self.notes.insert(note, ticket);
@@ -604,7 +554,11 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// What has been kept, as the node hears it.
+/// Converts a time of the node, whose clock starts at `start`.
+pub fn moment(start: Moment, time: Time) -> Moment {
+    start + Duration::from_nanos(time.as_nanos())
+}
+
 fn input(stored: Stored) -> Input {
     match stored {
         Stored::Written(number) => Input::Written(number),
@@ -612,13 +566,13 @@ fn input(stored: Stored) -> Input {
     }
 }
 
-/// Something new, from the operating system.
+/// Returns a random number from the operating system.
 pub fn random() -> u64 {
-    // A process that takes itself for an earlier one of the same host would break every promise.
+    // Without it, a process might use the number of an earlier one, and nothing would be safe.
     getrandom::u64().expect("the operating system has a random source")
 }
 
-/// A stream of chance for one process.
-pub fn chance() -> Rng {
+/// Returns a random stream with a random seed.
+pub fn random_stream() -> Rng {
     Rng::new(random())
 }

@@ -1,23 +1,20 @@
-//! The file of grants: what a peer leaves for the next process of its host, which answers for whoever may still be
-//! inside (`peerlock_node::Predecessor`).
+//! The takeover file: the grants that the next process of this host continues (`peerlock_node::Predecessor`).
 //!
 //! ```text
-//! {"begin":{"boot":"5c8f… monotonic 0 0 boottime 0 0","host":"123"}}   which clock this is, and whose
+//! {"begin":{"boot":"5c8f… monotonic 0 0 boottime 0 0","host":"123"}}   the clock and the host
 //! {"session":{"cluster":"7f…","session":4,"ttl_ms":15000}}
 //! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"since":61500000000,"until":81500000000, …}}
-//! {"until":{"note":"h1…","until":84500000000}}                    by the clock of leases, in nanoseconds, as all times
+//! {"until":{"note":"h1…","until":84500000000}}                    lease clock, in nanoseconds, like all times
 //! {"over":"h1…"}
 //! ```
 //!
-//! It lies beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, and otherwise in the data directory
-//! on a disk. The thread that moves tokens writes it before a client receives its grant. Nothing is synced, so a write
-//! normally ends in the page cache: with the machine its clients die, or do not count on it any more. A line that was
-//! being written when the process was killed has no end, and was told to nobody. Whatever else is not as it should be
-//! makes the whole file count for nothing: then the session of the process before ends by its time.
+//! The file is beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, else in the data directory. An
+//! entry is written before its client is answered. Nothing is synced: the file has to survive the process, not the
+//! machine. The last line may be torn if the process was killed; its client was not answered. Any other damage makes
+//! the whole file void: the session of the predecessor expires then.
 //!
-//! The times mean something on one clock only: that of one boot of the machine, in time namespaces with one offset
-//! (time_namespaces(7)). So the file names both. An end that is further away than a session lasts cannot have been
-//! written by this clock, and makes the file count for nothing, too.
+//! Times are valid on one clock only: that of one boot, in time namespaces with one offset (time_namespaces(7)). The
+//! file names both. An end that is further away than a session lasts was written by another clock: the file is void.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -31,10 +28,10 @@ use peerlock_node::{ClusterId, GrantRecord, JournalEntry, Predecessor, SessionId
 use peerlock_types::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// What no longer counts is thrown out when there is more than this of it.
+/// The file is rewritten after this many bytes were appended.
 const MOST_OLD: usize = 256 << 10;
 
-/// The file, as its process has it open.
+/// The open takeover file.
 #[derive(Debug)]
 pub struct GrantFile {
     path: PathBuf,
@@ -42,12 +39,12 @@ pub struct GrantFile {
     boot: String,
     host: PeerId,
     now: Ledger,
-    /// How much was written since it was last written anew.
+    /// The bytes appended since it was rewritten.
     old: usize,
 }
 
-/// What the file says, by the machine's clock. Every grant is found by its name: with each renewal of the session all
-/// of them have another end.
+/// The contents of the file, by the machine's clock. Grants are found by ID: each renewal of the session moves all
+/// their ends.
 #[derive(Debug, Default)]
 struct Ledger {
     session: Option<(ClusterId, SessionId, Ttl)>,
@@ -72,7 +69,7 @@ enum Line {
         name: String,
         slot: u32,
         fencing: u64,
-        /// Earlier programs do not write it.
+        /// Absent in files of earlier versions.
         since: Option<i64>,
         until: u64,
         ttl: u64,
@@ -90,11 +87,11 @@ enum Line {
 }
 
 impl GrantFile {
-    /// Opens the file of this host, and begins it anew with what of it still counts. That the process before is gone is
-    /// for the caller to know: it has the lock of the data folder.
+    /// Opens the file of this host, and rewrites it with the valid part of its contents. The caller holds the lock of
+    /// the data directory, so the predecessor has ended.
     ///
     /// # Errors
-    /// That it cannot be written.
+    /// If the file cannot be read or written.
     pub fn open(path: &Path, host: PeerId) -> io::Result<(Self, Option<Predecessor>)> {
         let boot = boot()?;
         if let Some(dir) = path.parent() {
@@ -113,25 +110,25 @@ impl GrantFile {
         let now = read(&text, &boot, host).filter(in_time).unwrap_or_default();
         let predecessor = now.predecessor(&boot);
         if predecessor.is_none() && !text.is_empty() {
-            tracing::warn!(path = %path.display(), "what the agent before this one has left does not count here");
+            tracing::warn!(path = %path.display(), "the takeover file of the previous agent is not valid here: ignored");
         }
         let file = begin(path, &boot, host, &now)?;
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, predecessor))
     }
 
-    /// Returns whether somebody may hold a slot by what the process before has left.
+    /// Returns whether a client of the predecessor may still hold a slot.
     pub fn is_held(predecessor: &Predecessor) -> bool {
         let now = Clock::default().now().nanos();
         predecessor.grants.iter().any(|record| record.until.as_nanos() > now)
     }
 
-    /// What tells this boot of the machine, and its clock, from others.
+    /// Returns the ID of this boot and its clock.
     pub(crate) fn boot(&self) -> &str {
         &self.boot
     }
 
-    /// Writes these down, with times by the machine's clock. If that fails the process ends with a sentence: nobody is
-    /// told what could not be kept.
+    /// Appends these entries, with times by the machine's clock. If that fails, ends the process with an error message:
+    /// a client must not be answered before its entry is written.
     pub(crate) fn record(&mut self, entries: Vec<JournalEntry>) {
         let mut lines = Vec::new();
         for entry in entries {
@@ -150,7 +147,8 @@ impl GrantFile {
             // The log may be on the disk that is full.
             _ = writeln!(
                 io::stderr(),
-                "peerlock: cannot write {}: {error}. Nothing is granted that the next agent would not know",
+                "peerlock: cannot write {}: {error}. The agent exits, since the next one could not continue its \
+                 grants",
                 self.path.display()
             );
             std::process::exit(74) // EX_IOERR
@@ -159,7 +157,7 @@ impl GrantFile {
 }
 
 impl Ledger {
-    /// What [`Predecessor::after`] does.
+    /// As [`Predecessor::after`].
     fn enter(&mut self, entry: JournalEntry) {
         match (entry, self.session) {
             (JournalEntry::Session { cluster, session, ttl }, before) => {
@@ -179,13 +177,12 @@ impl Ledger {
         }
     }
 
-    /// Returns whether every end is one that the session can have allowed: none is further away than it lasts.
+    /// Returns whether no end is further away than the session lasts.
     fn ends_in_time(&self, now: Moment) -> bool {
         let latest = self.session.map_or(now, |(.., ttl)| now + Duration::from_nanos(ttl.span().as_nanos()));
         self.grants.values().all(|record| record.until.as_nanos() <= latest.nanos())
     }
 
-    /// As the next process is told it.
     fn predecessor(&self, boot: &str) -> Option<Predecessor> {
         let (cluster, session, ttl) = self.session?;
         let grants = self.grants.values().cloned().collect();
@@ -193,7 +190,7 @@ impl Ledger {
     }
 }
 
-/// What was left, with times by a node's clock that began then. Who came in before that did so before its beginning.
+/// Converts to times of a node's clock that starts at `clock_start`. Earlier times become negative.
 pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> Predecessor {
     for record in &mut predecessor.grants {
         record.since = Since::from_nanos(record.since.as_nanos().saturating_sub_unsigned(clock_start.nanos()));
@@ -202,7 +199,7 @@ pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> P
     predecessor
 }
 
-/// A word for the file, with times by the machine's clock.
+/// Converts to times of the machine's clock.
 pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> JournalEntry {
     let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(clock_start.nanos()));
     match journal_entry {
@@ -216,7 +213,7 @@ pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> Jour
     }
 }
 
-/// A new file that takes the place of the old one when it is whole.
+/// Writes a new file, and replaces the old one with it.
 fn begin(path: &Path, boot: &str, host: PeerId, now: &Ledger) -> io::Result<File> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -238,9 +235,9 @@ fn put(lines: &mut Vec<u8>, line: &Line) {
     lines.push(b'\n');
 }
 
-/// What a file says, if all of it makes sense and is of this boot and host.
+/// Parses a file. Returns `None` if it is damaged, or of another boot or host.
 fn read(text: &str, boot: &str, host: PeerId) -> Option<Ledger> {
-    // Behind the last end of a line is what was being written.
+    // The rest after the last newline is torn.
     let (whole, _) = text.rsplit_once('\n')?;
     let mut lines = whole.lines().map(|line| serde_json::from_str::<Line>(line).ok());
     let Some(Line::Begin { boot: theirs, host: whose }) = lines.next()? else { return None };
@@ -290,7 +287,7 @@ impl Line {
                 JournalEntry::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
             }
             Self::Grant { note, name, slot, fencing, since, until, ttl, grace, auto_renew, label, pid } => {
-                // Where nobody has written it: not after the last renewal.
+                // If absent: the last renewal, which is not earlier.
                 let renewed = || Since::from(Time::from_nanos(until.saturating_sub(ttl)));
                 let since = since.map_or_else(renewed, Since::from_nanos);
                 let grant = peerlock_protocol::Grant { slot, fencing };
@@ -315,14 +312,13 @@ impl Line {
     }
 }
 
-/// Returns what tells the clock of this process from others: the boot of the machine, and by how much its time
-/// namespace is ahead of the machine. The namespace's number would not do: it is used again for another one.
+/// Returns the ID of this process' clock: the boot, and the offsets of its time namespace. Not the namespace's number,
+/// which the kernel reuses.
 fn boot() -> io::Result<String> {
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-    let unreadable =
-        |error: io::Error| io::Error::new(error.kind(), format!("what it counts by cannot be read, {BOOT}: {error}"));
+    let unreadable = |error: io::Error| io::Error::new(error.kind(), format!("cannot read {BOOT}: {error}"));
     let id = fs::read_to_string(BOOT).map_err(unreadable)?;
-    // Not there where the kernel has no time namespaces.
+    // Absent if the kernel has no time namespaces.
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     Ok(id.split_whitespace().chain(offsets.split_whitespace()).collect::<Vec<_>>().join(" "))
 }
@@ -363,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_reads_what_was_written_also_if_the_last_line_is_torn() {
+    fn next_process_reads_the_file_also_with_a_torn_line() {
         let path = path();
         let (mut file, none) = GrantFile::open(&path, HOST).unwrap();
         assert_eq!(none, None);
@@ -378,14 +374,14 @@ mod tests {
             .into_iter()
             .fold(None, |before, journal_entry| Predecessor::after(before, &predecessor.boot, journal_entry));
         assert_eq!(Some(predecessor.clone()), expected);
-        // Written anew it says the same, and what was never whole was never told.
+        // A rewritten file has the same contents.
         let (_, again) = GrantFile::open(&path, HOST).unwrap();
         assert_eq!(again.as_ref(), Some(&predecessor));
         let mut had_some = false;
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let (_, torn) = GrantFile::open(&path, HOST).unwrap();
-            assert!(torn.is_some() >= had_some, "{cut}: what is whole counts, wherever the last line is torn");
+            assert!(torn.is_some() >= had_some, "{cut}: whole lines count, wherever the last one is torn");
             had_some = torn.is_some();
             let one = torn.as_ref().and_then(|it| it.grants.first()).map(|it| it.until.as_nanos());
             assert!(matches!(one, None | Some(10 | 30)), "{cut}");
@@ -395,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_boot_or_host_or_makes_no_sense_does_not_count_at_all() {
+    fn file_of_another_boot_or_host_or_damaged_is_void() {
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
         file.record(vec![session(4), grant("one", 10)]);
@@ -416,9 +412,9 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// An upgrade is a take-over, too, and so is the way back.
+    /// Upgrades and downgrades are takeovers, too.
     #[test]
-    fn what_a_program_has_left_that_does_not_know_since_when_counts() {
+    fn records_of_other_versions_are_read() {
         let line = |journal_entry: &JournalEntry| {
             String::from_utf8(serde_json::to_vec(&Line::of(journal_entry)).unwrap()).unwrap()
         };
@@ -430,13 +426,13 @@ mod tests {
             };
             assert_eq!(record.since.as_nanos(), since, "not after its last renewal");
         }
-        // And what that one reads of ours: it passes over what it does not know.
+        // Unknown fields are ignored.
         let more = text.replace("\"since\"", "\"whence\":1,\"since\"");
         assert!(serde_json::from_str::<Line>(&more).is_ok());
     }
 
     #[test]
-    fn who_came_in_before_a_process_began_is_inside_for_longer_than_that() {
+    fn holding_time_includes_earlier_processes() {
         let second = 1_000_000_000;
         let predecessor = [session(4), grant("one", 70 * second)];
         let predecessor = predecessor
@@ -454,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn file_with_an_end_beyond_its_session_does_not_count() {
+    fn file_with_an_end_beyond_its_session_is_void() {
         let path = path();
         for (seconds, counts) in [(14, true), (16, false)] {
             let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
@@ -466,12 +462,12 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// Set where the test runs itself.
+    /// Set in the child process, which runs the same test.
     const ASKED: &str = "PEERLOCK_TEST_GRANT_FILE";
 
-    /// The clock of another time namespace is ahead or behind: by it a holder's end would have passed, or never come.
+    /// By the clock of another time namespace a holder's end would have passed, or never come.
     #[test]
-    fn file_of_another_time_namespace_does_not_count() {
+    fn file_of_another_time_namespace_is_void() {
         if let Some(path) = std::env::var_os(ASKED) {
             let (_, predecessor) = GrantFile::open(Path::new(&path), HOST).unwrap();
             println!("counts={}", predecessor.is_some());
@@ -487,14 +483,13 @@ mod tests {
             next.args(arguments).env(ASKED, &path);
             match next.output() {
                 Ok(output) if output.status.success() => {
-                    let said = String::from_utf8(output.stdout).unwrap();
-                    Ok(said.contains("counts=true"))
+                    Ok(String::from_utf8(output.stdout).unwrap().contains("counts=true"))
                 }
                 failed => Err(failed),
             }
         };
         let this = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
-        let test = ["--exact", "grants::tests::file_of_another_time_namespace_does_not_count", "--nocapture"];
+        let test = ["--exact", "grants::tests::file_of_another_time_namespace_is_void", "--nocapture"];
         assert!(counts(&this, &test).unwrap(), "the next process of the same namespace");
         let unshare = |offset| [&["--time", "--fork", "--boottime", offset, &this][..], &test].concat();
         for (offset, expected) in [("0", true), ("1", false), ("100000", false)] {
@@ -503,7 +498,7 @@ mod tests {
                 Err(failed) => {
                     let has_namespaces = fs::metadata("/proc/self/ns/time").is_ok();
                     assert!(std::env::var_os("PEERLOCK_CI").is_none() || !has_namespaces, "{failed:?}");
-                    eprintln!("skipped, for it needs root, `unshare` and time namespaces: {failed:?}");
+                    eprintln!("skipped: needs root, `unshare` and time namespaces: {failed:?}");
                 }
             }
         }
@@ -511,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_the_next_process_finds_what_an_estate_would_be() {
+    fn random_entries_yield_the_expected_predecessor() {
         let path = path();
         let mut rng = peerlock_types::Rng::new(1);
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
@@ -537,7 +532,6 @@ mod tests {
             if rng.below(20) == 0 {
                 let found;
                 (file, found) = GrantFile::open(&path, HOST).unwrap();
-                // In which order they came does not matter.
                 let by_note = |mut predecessor: Predecessor| {
                     predecessor.grants.sort_by(|one, other| one.note.cmp(&other.note));
                     predecessor
@@ -551,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_with_what_is_over() {
+    fn file_does_not_grow_with_old_entries() {
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
         file.record(vec![session(4), grant("one", 10)]);

@@ -1,7 +1,5 @@
-//! Named resources among peers: at most `slots` inside at a time, in fair order, without a server.
-//!
-//! [`Service`] is one peer with all its clients; [`Request`], [`Acquire`] and [`Grant`] are a client's way in and out.
-//! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/design/overview.md` has the rest.
+//! A peer with its clients: [`Service`] is the handle of a task that owns a [`peerlock_node::Node`], which is pure.
+//! `docs/design/overview.md` has the protocol.
 
 mod awake;
 mod command;
@@ -15,6 +13,7 @@ mod request;
 mod service;
 pub mod store;
 pub mod transport;
+mod verbs;
 
 pub use driver::random;
 pub use grant::{Grant, GrantId, Granted};
@@ -26,7 +25,7 @@ pub use peerlock_node::{
     Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection, Listing,
     MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Predecessor, Progress, ResourceDetails,
     ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
-    hello_cluster, json,
+    hello_cluster, json, verb,
 };
 pub use peerlock_types::{Key, PeerId, Span};
 pub use request::Request;

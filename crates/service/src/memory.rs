@@ -1,4 +1,4 @@
-//! A network within one process, for tests: connections can be cut, messages take their time, peers die.
+//! A network within one process, for tests, with delays, partitions and crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,11 @@ pub struct Network(Arc<Mutex<State>>);
 
 struct State {
     rng: Rng,
-    /// How long a message takes: at least the first, at most the second.
+    /// The least and the greatest delay of a message.
     delay: (Duration, Duration),
     ports: BTreeMap<PeerId, Port>,
     /// Pairs of peers, the smaller first, that cannot reach each other.
     cut: BTreeSet<(PeerId, PeerId)>,
-    /// Who has dialled whom, and is connected again when it can be; with the number of the connection, and whether it
-    /// stands.
     pairs: BTreeMap<(PeerId, PeerId), Pair>,
     sent: u64,
 }
@@ -31,7 +29,7 @@ struct State {
 struct Pair {
     epoch: u64,
     up: bool,
-    /// Whether the smaller one dials, and the larger one.
+    /// Whether the smaller peer dials, and the larger one.
     dials: (bool, bool),
 }
 
@@ -41,16 +39,16 @@ impl Pair {
     }
 }
 
-/// What is under way to one peer, by the time of its arrival.
+/// The events on their way to one peer, by the time of arrival.
 struct Port {
     inbox: BTreeMap<(Instant, u64), Event>,
-    /// When the last message of each sender arrives: the next does not overtake it.
+    /// The arrival of the last message of each sender, which the next must not overtake.
     last: BTreeMap<PeerId, Instant>,
     wake: Arc<Notify>,
 }
 
 impl Network {
-    /// A network without peers. Messages take no time.
+    /// Creates a network without peers or delays.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             rng: Rng::new(seed),
@@ -62,12 +60,12 @@ impl Network {
         })))
     }
 
-    /// Messages take between `least` and `most` from now on.
+    /// Sets the delay of messages.
     pub fn delay(&self, least: Duration, most: Duration) {
         self.state().delay = (least, most);
     }
 
-    /// A peer's own end of the network. An earlier peer with this id is dead.
+    /// Adds a peer. Kills an earlier one with this ID.
     pub fn endpoint(&self, peer: PeerId) -> Endpoint {
         self.kill(peer);
         let wake = Arc::new(Notify::new());
@@ -78,34 +76,33 @@ impl Network {
         Endpoint { me: peer, wake, network: self.clone(), unhurried: Vec::new() }
     }
 
-    /// How a peer is called to [`Transport::dial`].
+    /// Returns the address of a peer, for [`Transport::dial`].
     pub fn address(peer: PeerId) -> String {
         format!("memory:{peer}")
     }
 
-    /// Two peers cannot reach each other any more. What is under way between them is lost.
+    /// Disconnects two peers until they are [healed](Self::heal). Messages on their way are lost.
     pub fn cut(&self, a: PeerId, b: PeerId) {
         let mut state = self.state();
         state.cut.insert((a.min(b), a.max(b)));
         state.disconnect((a.min(b), a.max(b)), "the wire is cut");
     }
 
-    /// They can again, and are connected at once if they were before.
+    /// Reconnects two peers.
     pub fn heal(&self, a: PeerId, b: PeerId) {
         let mut state = self.state();
         state.cut.remove(&(a.min(b), a.max(b)));
         state.reconnect();
     }
 
-    /// The connection of two peers ends, and another begins at once if one of them dials. What is under way between
-    /// them is lost.
+    /// Resets the connection of two peers. Messages on their way are lost.
     pub fn blink(&self, a: PeerId, b: PeerId) {
         let mut state = self.state();
         state.disconnect((a.min(b), a.max(b)), "the connection was reset");
         state.reconnect();
     }
 
-    /// A peer dies without a word: its endpoint stops, and others see their connections end.
+    /// Crashes a peer: its endpoint stops, and its connections end.
     pub fn kill(&self, peer: PeerId) {
         let mut state = self.state();
         let pairs: Vec<_> = state.pairs.keys().copied().filter(|&(a, b)| a == peer || b == peer).collect();
@@ -141,7 +138,6 @@ impl State {
         pairs.into_iter().for_each(|pair| self.connect(pair));
     }
 
-    /// One of them dials the other from now on, or does not any more.
     fn dial(&mut self, me: PeerId, address: &str, dials: bool) {
         let number = address.strip_prefix("memory:").and_then(|number| number.parse().ok());
         let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) else { return };
@@ -152,7 +148,7 @@ impl State {
         }
     }
 
-    /// Ends a connection, and loses what is under way.
+    /// Ends a connection. Messages on their way are lost.
     fn disconnect(&mut self, pair: (PeerId, PeerId), why: &str) {
         if !self.pairs.get(&pair).is_some_and(|known| known.up) {
             return;
@@ -165,7 +161,7 @@ impl State {
         self.end(pair, why);
     }
 
-    /// Ends a connection behind what is under way.
+    /// Ends a connection after the messages on their way.
     fn end(&mut self, pair: (PeerId, PeerId), why: &str) {
         let Some(known) = self.pairs.get_mut(&pair).filter(|known| known.up) else { return };
         known.up = false;
@@ -175,7 +171,6 @@ impl State {
         }
     }
 
-    /// Puts an event on its way.
     fn post(&mut self, from: PeerId, to: PeerId, event: Event) {
         let Some(port) = self.ports.get_mut(&to) else { return };
         let (least, most) = self.delay;
@@ -194,7 +189,7 @@ pub struct Endpoint {
     me: PeerId,
     wake: Arc<Notify>,
     network: Network,
-    /// What may wait, for whom and on which connection.
+    /// Unflushed messages.
     unhurried: Vec<(PeerId, u64, Vec<u8>)>,
 }
 
@@ -213,10 +208,9 @@ impl Endpoint {
         going.into_iter().for_each(|(to, epoch, bytes)| self.post(to, epoch, bytes));
     }
 
-    /// The next event that has arrived, or when the next will; `Err` if we are dead.
+    /// Returns the next event that has arrived, or when the next one will; `Err` if this peer was killed.
     fn poll(&self) -> Result<Result<Event, Option<Instant>>, ()> {
         let mut state = self.network.state();
-        // Another may have our id by now.
         let port = state.ports.get_mut(&self.me).filter(|port| Arc::ptr_eq(&port.wake, &self.wake)).ok_or(())?;
         let Some(first) = port.inbox.first_entry() else { return Ok(Err(None)) };
         let at = first.key().0;
@@ -272,7 +266,6 @@ impl Transport for Endpoint {
         }
     }
 
-    /// What was sent is on its way.
     async fn stop(self) {
         let me = self.me;
         let mut state = self.network.state();

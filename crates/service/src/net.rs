@@ -9,26 +9,25 @@ use peerlock_types::PeerId;
 
 use crate::transport::{Event, Parting, Transport};
 
-/// How soon what had no room is handed on again.
+/// The interval at which requests are repeated that the network had no room for.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Encrypted links between the members of a cluster.
 pub struct RealNetwork {
     net: Net,
-    /// The connections that are up, with their numbers here, and where they lead.
+    /// The established connections: number here, epoch, address.
     links: BTreeMap<PeerId, (u64, Epoch, SocketAddr)>,
     started: u64,
-    /// Addresses that are to be dialled, or not any more, and for which the network has no room now.
+    /// Addresses to dial (true) or to forget, for which the network has no room yet.
     waiting: VecDeque<(SocketAddr, bool)>,
 }
 
 impl RealNetwork {
-    /// This network, before anything was heard of it.
+    /// Wraps a network that has reported no event yet.
     pub fn new(net: Net) -> Self {
         Self { net, links: BTreeMap::new(), started: 0, waiting: VecDeque::new() }
     }
 
-    /// Hands on what waits, as long as there is room.
     fn hand_on(&mut self) {
         while let Some(&(address, is_dialled)) = self.waiting.front() {
             let is_taken = if is_dialled { self.net.maintain(address) } else { self.net.forget(address) };
@@ -39,13 +38,13 @@ impl RealNetwork {
         }
     }
 
-    /// Has something sent on a connection, if it is the one that is up.
+    /// Sends on a connection, if it is still the established one.
     fn post(&self, to: PeerId, epoch: u64, send: impl FnOnce(&Net, Epoch) -> Result<(), Unsent>) {
         let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
         match send(&self.net, *link) {
-            // That it is down is told once, when we hear it, and not of each message until then.
+            // Its `Down` follows.
             Ok(()) | Err(Unsent::Down) => {}
-            Err(why) => tracing::warn!(%address, %why, "a message that is not sent"),
+            Err(why) => tracing::warn!(%address, %why, "cannot send a message"),
         }
     }
 }
@@ -62,7 +61,7 @@ impl Transport for RealNetwork {
     fn dial(&mut self, address: &str) {
         match address.parse::<SocketAddr>() {
             Ok(address) => self.waiting.push_back((address, true)),
-            Err(why) => tracing::warn!(address, %why, "an address that is not dialled"),
+            Err(why) => tracing::warn!(address, %why, "cannot dial this address"),
         }
         self.hand_on();
     }
@@ -90,7 +89,6 @@ impl Transport for RealNetwork {
             Parting::Unneeded => Why::Unneeded,
             Parting::Broken => Why::Lost,
         };
-        // Its `Down` comes like any other, and is what the service waits for.
         if let Some((_, link, _)) = self.links.get(&peer) {
             self.net.hang_up(peer, *link, why);
         }
@@ -110,7 +108,7 @@ impl Transport for RealNetwork {
             let next = self.net.next();
             let event = match self.waiting.is_empty() {
                 true => next.await,
-                // The network makes room while we wait, and does not say so.
+                // The network does not report when it has room again.
                 false => match tokio::time::timeout(AGAIN, next).await {
                     Ok(event) => event,
                     Err(_) => continue,
@@ -155,13 +153,12 @@ mod tests {
 
     use super::*;
 
-    /// The network takes 256 at once, and was not asked again for those after them.
+    /// The network accepts 256 at once.
     #[tokio::test]
-    async fn more_addresses_than_the_network_takes_at_once_are_all_dialled() {
+    async fn many_addresses_are_all_dialled() {
         let config = Config::new("127.0.0.1:0".parse().expect("an address"));
         let net = Net::start(config, Identity::generate(), Secret::generate()).await.expect("a network");
         let mut network = RealNetwork::new(net);
-        // Nobody listens there, which this machine says at once.
         let addresses: BTreeSet<String> = (0..600).map(|at| format!("127.{}.{}.1:9", 1 + at / 250, at % 250)).collect();
         addresses.iter().for_each(|address| network.dial(address));
         let mut tried = BTreeSet::new();

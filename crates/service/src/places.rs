@@ -1,41 +1,41 @@
-//! Where peers and agents of this user keep what they need, unless somebody says otherwise.
+//! The default paths of this user's files and sockets.
 
 use std::env;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// There is neither a home nor anything that says where to put things.
+/// No variable of the environment determines the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no HOME to keep files in: set PEERLOCK_DATA_DIR, or give --data-dir")]
 pub struct NoDataDir;
 
-/// The folder for identity and secret: `$PEERLOCK_DATA_DIR`; else `/var/lib/peerlock` for root, and for others
+/// Returns the data directory: `$PEERLOCK_DATA_DIR`; else `/var/lib/peerlock` for root, and for other users
 /// `$XDG_DATA_HOME/peerlock` or `~/.local/share/peerlock`.
 ///
 /// # Errors
 /// [`NoDataDir`] if none of them is set.
 pub fn data_dir() -> Result<PathBuf, NoDataDir> {
-    data_dir_of(is_root(), said)
+    data_dir_of(is_root(), variable)
 }
 
-/// The cluster secret in a data folder.
+/// Returns the path of the cluster secret in a data directory.
 pub fn secret(data_dir: &Path) -> PathBuf {
     data_dir.join("secret")
 }
 
-/// An agent's identity in a data folder.
+/// Returns the path of an agent's identity in a data directory.
 pub fn identity(data_dir: &Path) -> PathBuf {
     data_dir.join("identity")
 }
 
-/// The socket of the machine's own agent, which is root's.
+/// The socket of the system agent, which belongs to root.
 pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
-/// The data folder of the machine's own agent.
+/// The data directory of the system agent.
 pub const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
 
-/// Returns whether this machine has an agent of its own that stays, though it may not run now: it has
-/// [marked](mark_system) its directories. An agent that a command of root's has started leaves no mark.
+/// Returns whether this machine has a permanent system agent, running or not: it has [marked](mark_system) its
+/// directories. An agent that was started by a command of root leaves no mark.
 pub fn has_system_agent() -> bool {
     let run_time = Path::new(SYSTEM_SOCKET).parent();
     run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(is_marked)
@@ -48,7 +48,7 @@ pub fn listens_for_system() -> bool {
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| has_listener(&table, directory))
 }
 
-/// A socket has the name there that it was bound to, which an agent moves to the usual one.
+/// The kernel lists the name to which a socket was bound; an agent renames its socket afterwards.
 fn has_listener(table: &str, directory: &Path) -> bool {
     // Number, references, protocol, flags (with __SO_ACCEPTCON), type, state, inode, path.
     table.lines().any(|line| {
@@ -57,11 +57,11 @@ fn has_listener(table: &str, directory: &Path) -> bool {
     })
 }
 
-/// Marks a directory of the machine's own agent: its group may search it, which gives no access to what is in it and is
-/// visible to every user.
+/// Marks a directory of the system agent by search permission for its group, which every user can see. It gives no
+/// access to the files in it.
 ///
 /// # Errors
-/// That its mode cannot be changed.
+/// If its mode cannot be changed.
 pub fn mark_system(directory: &Path) -> std::io::Result<()> {
     let mode = std::fs::metadata(directory)?.mode() & 0o7777;
     match mode & 0o010 {
@@ -74,34 +74,34 @@ fn is_marked(directory: &Path) -> bool {
     std::fs::metadata(directory).is_ok_and(|found| found.mode() & 0o070 != 0)
 }
 
-/// Whether somebody has said where the socket is to be: `$PEERLOCK_RUNTIME_DIR`.
+/// Returns whether `$PEERLOCK_RUNTIME_DIR` is set.
 pub fn is_socket_named() -> bool {
-    said("PEERLOCK_RUNTIME_DIR").is_some()
+    variable("PEERLOCK_RUNTIME_DIR").is_some()
 }
 
-/// Whether somebody has said which data folder is meant: `$PEERLOCK_DATA_DIR`.
+/// Returns whether `$PEERLOCK_DATA_DIR` is set.
 pub fn is_data_dir_named() -> bool {
-    said("PEERLOCK_DATA_DIR").is_some()
+    variable("PEERLOCK_DATA_DIR").is_some()
 }
 
-/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`, or in `$PEERLOCK_DATA_DIR`, for a folder that was named
-/// is another agent's than the usual one; else `/run/peerlock/agent.sock` for root, and for others
-/// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
+/// Returns the default socket of an agent: `agent.sock` in `$PEERLOCK_RUNTIME_DIR` or `$PEERLOCK_DATA_DIR`; else
+/// `/run/peerlock/agent.sock` for root, and for other users `$XDG_RUNTIME_DIR/peerlock/agent.sock`, or `agent.sock` in
+/// the data directory.
 ///
 /// # Errors
-/// [`NoDataDir`] if there is none of either.
+/// [`NoDataDir`] if no variable determines it.
 pub fn agent_socket() -> Result<PathBuf, NoDataDir> {
-    agent_socket_of(is_root(), said)
+    agent_socket_of(is_root(), variable)
 }
 
-/// The socket of the agent that this user's commands ask, as far as that can be told without asking anybody: where the
-/// agent of the data folder says that it is, since a shell and cron do not have the same usual place; for who never had
-/// one, that of the machine's own agent; else the [usual one](agent_socket).
+/// Returns the socket of the agent that this user's commands use, without connecting to it: that of the last agent of
+/// the data directory, since a shell and cron differ in `$XDG_RUNTIME_DIR`; if there was none, that of the system
+/// agent; else the [default](agent_socket).
 ///
 /// # Errors
 /// As [`agent_socket`].
 pub fn agent_in_use() -> Result<PathBuf, NoDataDir> {
-    agent_in_use_of(is_root(), said, last_socket, Path::exists)
+    agent_in_use_of(is_root(), variable, last_socket, Path::exists)
 }
 
 fn agent_in_use_of(
@@ -115,7 +115,6 @@ fn agent_in_use_of(
     if variable("PEERLOCK_RUNTIME_DIR").is_some() || root && !is_named {
         return Ok(usual);
     }
-    // Without a folder for data there is nobody's agent in it.
     let last = data_dir_of(root, &variable).map_or(Last::Never, |dir| last(&dir));
     match last {
         Last::At(socket) => Ok(socket),
@@ -124,16 +123,16 @@ fn agent_in_use_of(
     }
 }
 
-/// The last agent of a data folder.
+/// The last agent of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Last {
     Never,
-    /// It has ended in good order, and taken its socket along.
+    /// It has removed its socket.
     Gone,
     At(PathBuf),
 }
 
-/// What is there now must be of who has the folder.
+/// The socket must belong to the owner of the directory.
 fn last_socket(dir: &Path) -> Last {
     let Ok(last) = last_agent(dir) else { return Last::Never };
     let socket = last.map(|last| last.socket).filter(|socket| socket.is_absolute());
@@ -144,19 +143,19 @@ fn last_socket(dir: &Path) -> Last {
     }
 }
 
-/// What an agent says of itself to those who find its folder.
+/// An agent, as it describes itself in `agent.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
     /// Its process.
     pub pid: u32,
-    /// It was started by a command, and ends when nobody needs it any more.
+    /// It was started by a command, and ends when it is unused.
     pub ends_by_itself: bool,
-    /// Where its clients come in.
+    /// The socket of its API.
     pub socket: PathBuf,
 }
 
 impl Occupant {
-    /// As it is written into `agent.lock`.
+    /// Returns the contents of `agent.lock`.
     pub fn to_text(&self) -> String {
         let stays = if self.ends_by_itself { "ends by itself" } else { "stays" };
         format!("{}\n{stays}\n{}\n", self.pid, self.socket.display())
@@ -169,10 +168,10 @@ impl Occupant {
     }
 }
 
-/// The last agent of a data folder, whether it runs or not; `None` if what it has left cannot be read.
+/// Returns the last agent of a data directory, running or not; `None` if its `agent.lock` is damaged.
 ///
 /// # Errors
-/// There never was one.
+/// If there is no `agent.lock`.
 pub fn last_agent(data_dir: &Path) -> std::io::Result<Option<Occupant>> {
     Ok(Occupant::parse(&std::fs::read_to_string(data_dir.join("agent.lock"))?))
 }
@@ -201,12 +200,11 @@ fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Re
     }
 }
 
-/// What a variable of the environment says, if it says anything.
-fn said(name: &str) -> Option<PathBuf> {
+/// Returns a variable of the environment, if it is not empty.
+fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The user that owns this process, according to the system.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
@@ -216,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_agent_is_used() {
+    fn agent_in_use_depends_on_environment_and_last_agent() {
         let (there, other) = (Last::At("/told.sock".into()), "/home/ada/.local/share/peerlock/agent.sock");
         let system = SYSTEM_SOCKET;
         for (root, set, last, machines, socket) in [
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_says_where_it_is() {
+    fn last_socket_is_in_the_lock_file() {
         let dir = env::temp_dir().join(format!("peerlock-places-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         assert_eq!(last_socket(&dir), Last::Never);
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn where_things_are() {
+    fn default_paths_depend_on_user_and_environment() {
         type Set<'a> = &'a [(&'a str, &'a str)];
         let home = ("HOME", "/home/ada");
         let table: [(bool, Set, Option<&str>, Option<&str>); 9] = [

@@ -1,4 +1,4 @@
-//! What a client asks for: the same for a peer in this process, an agent, and HTTP.
+//! A request for a slot, at a peer in this process, an agent, or in HTTP.
 
 use std::time::Duration;
 
@@ -11,27 +11,26 @@ use peerlock_node::{SHORTEST_TTL, Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
-/// The lease of who does not say how long.
+/// The default lease.
 const TTL: Duration = Duration::from_secs(30);
-/// The longest label and request id: others get to see the first.
+/// The longest label and request ID.
 const MOST_TEXT: usize = 1024;
 
 /// The longest lease of a detached grant.
 const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Who keeps a lease.
+/// How a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// This peer renews it, for as long as it runs.
+    /// This peer renews it.
     Peer,
-    /// The client renews it; it ends with this peer's session at the latest, or goes on at the next process of this
-    /// host.
+    /// The client renews it. It expires with this peer's session at the latest, unless the next process takes it over.
     Client,
-    /// The client renews it, and the register knows of it: it outlives this peer.
+    /// The client renews it in the registry: it outlives this peer.
     Registry,
 }
 
-/// What is asked for: a resource by its name, and how. A name alone is a request, too.
+/// A request for a slot. A resource name converts to a request with defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,101 +43,101 @@ pub(crate) enum Keeping {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(default, deny_unknown_fields)]
-#[must_use = "nothing is asked for before it is acquired"]
+#[must_use = "a request has no effect until it is acquired"]
 #[non_exhaustive]
 pub struct Request {
-    /// The resource. In HTTP it is in the path.
+    /// The resource, which is part of the path in HTTP.
     #[serde(skip)]
     pub name: String,
-    /// How many may be inside at a time. By default as many as the resource has, or one if it is new.
+    /// Number of slots of the resource. By default as it is, or one for a new resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1024))]
     pub slots: Option<u32>,
-    /// How long to wait. By default as long as it takes.
+    /// How long to wait. By default without limit.
     #[serde(rename = "wait_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub wait: Option<Duration>,
-    /// Do not wait: only if a slot is free and nobody else waits for it.
+    /// Do not wait: fail unless a slot is free and no other request waits.
     #[serde(rename = "try", skip_serializing_if = "core::ops::Not::not")]
     pub try_only: bool,
-    /// How long a grant stands without being renewed. By default 30 s.
+    /// Lease duration: how long a grant is valid without renewal. By default 30 s.
     #[serde(rename = "ttl_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 100, maximum = 2_592_000_000_u64))]
     pub ttl: Option<Duration>,
-    /// How long before the end of its lease a grant is lost, for the holder to stop in time. By default a
-    /// fifth of the lease.
+    /// How long before its lease expires a grant is lost, so that the holder can stop in time. By default a fifth of
+    /// the lease.
     #[serde(rename = "grace_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
-    /// What others see of who waits or is inside, such as a host and a command.
+    /// Text that other users see beside the request or grant, such as a host and a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(max_length = 1024))]
     pub label: Option<String>,
-    /// The process that asks, which others see. Only who has it from the kernel says so: not in HTTP.
+    /// The process of the client, which other users see. In HTTP the agent gets it from the kernel.
     #[serde(skip)]
     pub pid: Option<u32>,
-    /// Asked again with the same id for the same resource, while it waits or is inside, it is the same request. The
-    /// next process of a peer does not know it.
+    /// Makes the request idempotent: another one with the same ID for the same resource, while it waits or holds a
+    /// slot, is the same request. The next process of a peer does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(min_length = 16, max_length = 1024))]
     pub request_id: Option<String>,
 }
 
 impl Request {
-    /// A request for a resource, by its name.
+    /// Returns a request for a resource with defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// How many may be inside at a time. By default as many as the resource has, or one if it is new.
+    /// Sets the number of slots of the resource. By default as it is, or one for a new resource.
     pub fn slots(self, slots: u32) -> Self {
         Self { slots: Some(slots), ..self }
     }
 
-    /// How long to wait. By default as long as it takes.
+    /// Sets how long to wait. By default without limit.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Do not wait: only if a slot is free and nobody else waits for it.
+    /// Fails instead of waiting, unless a slot is free and no other request waits.
     pub fn try_only(self) -> Self {
         Self { try_only: true, ..self }
     }
 
-    /// How long a grant stands without being renewed. By default 30 s.
+    /// Sets the lease duration: how long a grant is valid without renewal. By default 30 s.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// How long before the end of its lease a grant is [lost](crate::Grant::lost), for the holder to stop in time. By
-    /// default a fifth of the lease.
+    /// Sets how long before its lease expires a grant is [lost](crate::Grant::lost), so that the holder can stop in
+    /// time. By default a fifth of the lease.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: Some(grace), ..self }
     }
 
-    /// What others see of who waits or is inside, such as a host and a command.
+    /// Sets a text that other users see beside the request or grant, such as a host and a command.
     pub fn label(self, label: impl Into<String>) -> Self {
         Self { label: Some(label.into()), ..self }
     }
 
-    /// The process that asks, for others to see.
+    /// Sets the process of the client, which other users see.
     pub fn pid(self, pid: u32) -> Self {
         Self { pid: Some(pid), ..self }
     }
 
-    /// A number or name for this request: asked for again for the same resource while it waits or is inside, it is the
-    /// same.
+    /// Makes the request idempotent: another one with this ID for the same resource, while it waits or holds a slot, is
+    /// the same request.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }
 
-    /// Its lease and grace, said or not.
+    /// Returns the lease duration and the grace.
     pub fn lease(&self) -> (Duration, Duration) {
         let ttl = self.ttl.unwrap_or(TTL);
         (ttl, self.grace.unwrap_or(ttl / 5))
     }
 
-    /// The same for the engine, if it makes sense.
+    /// Converts to the node's request.
     pub(crate) fn wanted(self, keeping: Keeping) -> Result<Wanted, Error> {
         let name: Name = self.name.parse()?;
         self.slots.map(check_slots).transpose()?;
@@ -148,21 +147,21 @@ impl Request {
         }
         let bad = |why: &str| Err(Error::Refused { class: Class::BadRequest, message: why.to_owned() });
         if [&self.label, &self.request_id].into_iter().flatten().any(|text| text.len() > MOST_TEXT) {
-            return bad("a label and a request id have at most 1024 bytes: shorten them");
+            return bad("a label and a request ID have at most 1024 bytes: shorten them");
         }
         if self.label.as_ref().is_some_and(|label| label.contains(is_hidden)) {
-            return bad("a label cannot have control characters, or others that are not seen: leave them out");
+            return bad("a label cannot have control characters or invisible ones: leave them out");
         }
         let wait = match (self.try_only, self.wait) {
             (true, None) => Wait::Try,
-            (true, Some(_)) => return bad("to try is not to wait: give one of them, `try` or how long to wait"),
+            (true, Some(_)) => return bad("`try` does not wait: give either `try` or how long to wait"),
             (false, None) => Wait::Forever,
             (false, Some(wait)) => Wait::For(span(wait)),
         };
         let (slots, label, pid, request) = (self.slots, self.label.unwrap_or_default(), self.pid, self.request_id);
         let detached = (keeping == Keeping::Registry).then(|| GrantId::new_detached(&name));
         if detached.is_some() && ttl > LONGEST_DETACHED {
-            return bad("a slot that outlives its peer can stand for 30 days at most: renew it");
+            return bad("the lease of a detached grant is at most 30 days: renew it");
         }
         let auto_renew = keeping == Keeping::Peer;
         let (ttl, grace) = (span(ttl), span(grace));
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused_before_anything_is_asked_for() {
+    fn invalid_request_is_refused_before_it_is_sent() {
         let ms = Duration::from_millis;
         let r = || Request::new("r");
         for (request, good) in [

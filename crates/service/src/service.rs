@@ -1,4 +1,4 @@
-//! The handles of a peer: what its clients call.
+//! The handles of a peer, and its builder.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,42 +8,42 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Class, ClusterId, Name, Node, Origin, Predecessor, Setup, TicketId, Ttl};
-use peerlock_types::{PeerId, Rng, roughly};
+use peerlock_node::verb::{Operation, Revoke, Show, Verb};
+use peerlock_node::{Answer, Class, ClusterId, Input, Name, Node, Origin, Predecessor, Setup, TicketId, Ttl};
+use peerlock_types::{PeerId, Rng, Time, roughly};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::awake::Awake;
 use crate::command::{Command, Found, Waiter};
-use crate::driver::{Driver, chance, random};
+use crate::driver::{Driver, moment, random, random_stream};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store, millis};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress,
-    Request, ResourceDetails, ResourceView, SlotView,
+    Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress, Request,
+    ResourceDetails, ResourceView, SlotView, async_methods,
 };
 
-/// At most this many events are kept for a watcher that is slow.
+/// The number of events buffered for a slow receiver.
 const EVENTS: usize = 4096;
-/// How long a session stands after a renewal, unless something else is said.
+/// The default session length.
 const SESSION: Duration = Duration::from_secs(15);
-/// The shortest and the longest session that a peer may have. The longest is our choice: the slots of a host that
-/// disappears are unavailable for that long, and a recovered cluster grants nothing for as long.
+/// The limits of the session length. The longest is our choice: the slots of a host that disappears are unavailable for
+/// that long, and a recovered cluster grants nothing for as long.
 const SHORTEST_SESSION: Duration = Duration::from_millis(100);
 const LONGEST_SESSION: Duration = Duration::from_secs(600);
-/// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and
-/// tells its clients what is missing.
+/// How long a renewal or release waits until the grants of earlier processes are known.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A peer that knows its cluster serves clients after this long even without a session. Our choice: shorter than a
-/// client waits for an answer, so that the answer names the missing voters.
+/// A peer that knows its cluster starts to serve clients after this long even without a session. Our choice: shorter
+/// than a client waits for an answer, so that the answer names the missing voters.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// How often we ask for a grant of an earlier process that may not be known yet.
+/// The interval of queries for a grant of an earlier process.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
-/// gone, or when [told to](Service::leave).
+/// A peer with its clients. Clones are handles of the same peer. It leaves when the last handle and the last grant are
+/// dropped, or by [`leave`](Service::leave).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock_service::Error> {
@@ -52,7 +52,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// let network = Network::new(1);
 /// let peer = Service::builder().start(network.endpoint(PeerId::new(1))).await?;
 /// let grant = peer.acquire(Request::new("nightly-backup").slots(3)).await?;
-/// println!("inside with fencing number {}", grant.fencing());
+/// println!("fencing number {}", grant.fencing());
 /// grant.release().await?;
 /// # Ok(()) }
 /// ```
@@ -68,11 +68,12 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
-    /// Counts requests, so that each has a number of its own.
+    clock_start: Moment,
+    /// The number of the next request.
     waiters: AtomicU64,
 }
 
-/// How a peer is started.
+/// The settings of a peer.
 #[derive(Default)]
 #[must_use = "nothing is started before `start`"]
 pub struct Builder {
@@ -90,85 +91,82 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins, unless the
-    /// folder knows one.
+    /// Adds the address of a member to join; repeatable. Without one, the peer creates a cluster, unless its data
+    /// directory names one.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// How patient the peer is.
+    /// Sets the node's configuration.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Keeps what the next process of this host has to know, and begins with what the last one has left: a peer with a
-    /// folder may vote, and always comes back to the same cluster.
+    /// Sets the data directory and its contents: a peer with one may vote, and always returns to the same cluster.
     pub fn dir(mut self, store: Store, known: Known) -> Self {
         self.dir = Some((store, known));
         self
     }
 
-    /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before
-    /// it has written, which must be gone.
+    /// Sets the takeover file for clients that outlive this process, and the state of its predecessor, which must have
+    /// ended.
     pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
         self.grants = Some((file, predecessor));
         self
     }
 
-    /// May vote although it keeps nothing: its voter's file is in memory, and gone with it, as a host would be that has
-    /// lost its disk. For clusters whose members all live in one process.
+    /// Permits the peer to vote with a file in memory. For clusters whose members are all in one process.
     pub fn votes_from_memory(mut self) -> Self {
         self.votes_from_memory = true;
         self
     }
 
-    /// Begins a new cluster when so many hosts, this one included, have met that know none.
+    /// Creates a cluster when so many hosts without one have met, including this one.
     pub fn expect(mut self, hosts: usize) -> Self {
         self.expect = Some(hosts);
         self
     }
 
-    /// Sets the session duration: after this long without a majority nothing that it has is used any more. From 100 ms
-    /// to 10 minutes; 15 s by default.
+    /// Sets the session length: after this long without a quorum all grants of the peer are lost. From 100 ms to 10
+    /// minutes; 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Its clients are other processes, which ask again as soon as they have their answer: it
-    /// [stays awake](Config::awake) after what they want, too.
+    /// The clients are other processes, which send the next command as soon as they have an answer: the peer
+    /// [stays awake](Config::awake) after commands, too.
     pub fn clients_elsewhere(mut self) -> Self {
         self.clients_elsewhere = true;
         self
     }
 
-    /// What people call this host. By default what the system calls it.
+    /// Sets the display name of this host. By default its host name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The clock that leases are counted by. By default the machine's own.
+    /// Sets the lease clock. By default the machine's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way: higher than
-    /// that of every earlier one. By default it is counted up in the folder. The same number twice is two processes in
-    /// one, and breaks every promise.
+    /// Sets the process number and the random seed, for reproducible tests. It must be higher than that of every
+    /// earlier process of this host: nothing is safe otherwise. By default it comes from the data directory.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster, or expects others to found
-    /// one with, is there after a while even if it could not reach them, and tells its clients what is missing.
+    /// Starts the peer, and waits until it has a session. A peer that knows its cluster, or expects hosts to create one
+    /// with, is returned after a while even without: its clients receive errors that name the missing hosts.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
+    /// [`Error::NoPeer`] if no member was found; [`Error::Refused`] if the data directory is damaged.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
         let asked = self.session.unwrap_or(SESSION);
@@ -205,9 +203,9 @@ impl Builder {
         let setup = Setup {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
             predecessor: predecessor.flatten().map(|predecessor| translated(predecessor, clock_start)),
-            // Without a folder each process has a host number of its own, but for those that share a transport.
+            // Without a data directory each process has its own host ID.
             process: self.process.or(store.process()).unwrap_or_else(|| millis(SystemTime::now())),
-            rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
+            rng: self.process.map_or_else(random_stream, |process| Rng::stream(me.get(), process)),
             name: name.clone(),
             keeps,
             session,
@@ -231,11 +229,11 @@ impl Builder {
         }
         .unwrap_or(Err(Error::Stopped))?;
         let (clock, waiters) = (self.clock, AtomicU64::new(0));
-        Ok(Service { shared: Arc::new(Shared { me, name, commands, events, clock, waiters }) })
+        Ok(Service { shared: Arc::new(Shared { me, name, commands, events, clock, clock_start, waiters }) })
     }
 }
 
-/// What the system calls this host.
+/// Returns the host name.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).take(63).collect();
@@ -243,37 +241,35 @@ fn host_name() -> String {
 }
 
 impl Service {
-    /// How to start one.
+    /// Returns the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Who this peer is.
+    /// Returns the host ID of this peer.
     pub fn me(&self) -> PeerId {
         self.shared.me
     }
 
-    /// What people call its host.
+    /// Returns the display name of its host.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The present moment on the clock of its deadlines.
+    /// Returns the current time of the lease clock.
     pub fn now(&self) -> Moment {
         self.shared.clock.now()
     }
 
-    /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was
-    /// granted meanwhile. This peer renews the lease.
+    /// Requests a slot. Dropping the future withdraws the request, or releases the grant. This peer renews the lease.
     ///
     /// # Errors
-    /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
+    /// (When awaited.) After any error, no slot is held and no request waits.
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Peer)
     }
 
-    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
-    /// one that is frozen shall lose it.
+    /// As [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -281,9 +277,8 @@ impl Service {
         self.ask(request.into(), Keeping::Client)
     }
 
-    /// As [`hold`](Self::hold), but the grant is in the register before it is told, and outlives this peer: once it is
-    /// [let go of](Grant::detach), it stands until its lease ends, and any later process of this host knows it by its
-    /// name.
+    /// As [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
+    /// [detached](Grant::detach), it is valid until its lease expires, and later processes of this host know its ID.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -299,7 +294,6 @@ impl Service {
         self.wait_for(command, false)
     }
 
-    /// Somebody waits for a grant, by this command or in vain.
     fn wait_for(
         &self,
         command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>,
@@ -319,12 +313,11 @@ impl Service {
         Acquire { waiter: number, answer, progress: progressed, commands, resumes, done: false }
     }
 
-    /// Goes on with a grant that a process of this host before this one has [given](Self::hold), by its name: what is
-    /// left of it is answered for here until its end, and it has its lease again from now on. Dropping the future gives
-    /// nothing back: what was not told stands until its end, since its client may be inside.
+    /// Resumes a grant that an earlier process of this host has [granted](Self::hold), and renews its lease. Dropping
+    /// the future releases nothing, since the client may still use the slot: the grant stays until its deadline.
     ///
     /// # Errors
-    /// [`Error::Lost`] if its end has come, or nobody here knows it.
+    /// [`Error::Lost`] if it has expired, or is unknown here.
     pub fn resume(&self, name: Name, grant: GrantId) -> Acquire {
         let command = |waiter| match grant {
             GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
@@ -333,25 +326,28 @@ impl Service {
         self.wait_for(command, true)
     }
 
-    /// Renews the lease of a grant by its name: until when it stands then.
+    /// Renews the lease of a grant. Returns the new deadline.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn renew(&self, grant: &GrantId) -> Result<Moment, Error> {
         let ticket = self.ticket(grant).await?;
-        self.call(|reply| Command::Renew { ticket, reply }).await?
+        match self.answer(move |call| Input::Renew { call, ticket }).await? {
+            Answer::Renewed(until) => Ok(moment(self.shared.clock_start, until)),
+            answer => unreachable!("{answer:?} does not answer a renewal"),
+        }
     }
 
-    /// Gives a grant back by its name.
+    /// Releases a grant.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn release(&self, grant: &GrantId) -> Result<(), Error> {
         let ticket = self.ticket(grant).await?;
-        self.call(|reply| Command::Release { ticket, reply }).await?
+        self.answer(move |call| Input::Release { call: Some(call), ticket }).await.map(drop)
     }
 
-    /// What a grant is called here. A process that has just begun hears of those of earlier ones in a moment.
+    /// Returns the ticket of a grant. A new process learns those of earlier ones from the registry.
     async fn ticket(&self, grant: &GrantId) -> Result<TicketId, Error> {
         let note = match grant {
             GrantId::Held(ticket) => return Ok(*ticket),
@@ -359,7 +355,7 @@ impl Service {
         };
         let find = async {
             loop {
-                match self.call(|reply| Command::Find { note: note.clone(), reply }).await? {
+                match self.send(|reply| Command::Find { note: note.clone(), reply }).await? {
                     Found::Here(ticket) => return Ok(ticket),
                     Found::Revoked(why) => return Err(why),
                     Found::NotYet => sleep(ASK_AGAIN).await,
@@ -369,32 +365,22 @@ impl Service {
         };
         match timeout(PATIENCE, find).await {
             Ok(found) => found,
-            // There is still no session, or the register has not told what this host has from before.
             Err(_) => {
-                let untold = || "the register has not told yet which grants this peer has from before".to_owned();
-                let message = self.cluster().await?.problem.unwrap_or_else(untold);
+                let unknown = || "the registry has not reported the earlier grants of this host yet".to_owned();
+                let message = self.cluster().await?.problem.unwrap_or_else(unknown);
                 Err(Error::Refused { class: Class::Unavailable, message })
             }
         }
     }
 
-    /// All resources of the cluster, by name.
+    /// Returns the selected resources of the cluster, by name.
     ///
     /// # Errors
-    /// As [`Service::list`].
-    pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.list(Listing::default()).await
-    }
-
-    /// Some of the resources of the cluster, by name.
-    ///
-    /// # Errors
-    /// [`Error::NoMajority`] if nobody who knows them can be reached; [`Error::BadName`] if no name can begin so.
+    /// [`Error::NoMajority`] if no quorum is reachable; [`Error::BadName`] if the prefix is invalid.
     pub async fn list(&self, mut listing: Listing) -> Result<Vec<ResourceView>, Error> {
         let mut all: Vec<ResourceView> = Vec::new();
         while listing.limit != Some(0) {
-            let asked = listing.clone();
-            let page = self.call(|reply| Command::Resources { listing: asked, reply }).await??;
+            let page = self.call(listing.clone()).await?;
             let Some(last) = page.last() else { break };
             listing.after = Some(last.name.clone());
             listing.limit = listing.limit.map(|limit| limit.saturating_sub(page.len() as u32));
@@ -403,148 +389,113 @@ impl Service {
         Ok(all)
     }
 
-    /// Who waits for a resource and who is inside, in the whole cluster.
+    crate::verbs!(async_methods);
+
+    /// Sends a query or an administrative verb.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
-    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
-        let name = name.parse()?;
-        self.call(|reply| Command::Show { name, reply }).await?
+    /// As the method of the verb.
+    pub async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
+        let mut operation = verb.into();
+        if let Operation::Revoke(Revoke { name, peer, fencing }) = &mut operation {
+            *peer = self.holder(name, *fencing).await?;
+        }
+        self.reply::<V>(operation).await
     }
 
-    /// Those whom this peer deals with and those who vote, itself first: at once, without asking anybody. All of them:
-    /// [`Service::cluster`].
+    /// Returns the host of the holder with this fencing number.
+    async fn holder(&self, name: &Name, fencing: u64) -> Result<Option<PeerId>, Error> {
+        let show = Show { name: name.clone() };
+        let details: ResourceDetails = self.reply::<Show>(show.into()).await?;
+        let has_it = |slot: &&SlotView| slot.client.as_ref().is_some_and(|client| client.fencing == Some(fencing));
+        Ok(details.holders.iter().find(has_it).map(|slot| slot.peer))
+    }
+
+    async fn reply<V: Verb>(&self, operation: Operation) -> Result<V::Reply, Error> {
+        let answer = self.answer(|call| Input::Call { call, operation }).await?;
+        let wrong = |answer| unreachable!("{answer:?} does not answer {}", V::ROUTE);
+        Ok(answer.try_into().unwrap_or_else(wrong))
+    }
+
+    /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] has all.
     ///
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
-        self.call(|reply| Command::Peers { reply }).await
+        self.read(Node::peers).await
     }
 
-    /// The cluster as a voter knows it; as this peer does if none can be reached.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub async fn cluster(&self) -> Result<ClusterView, Error> {
-        self.call(|reply| Command::Cluster { reply }).await?
-    }
-
-    /// Gives a resource another number of slots. Those that are too many go when they are left.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchResource`], or that no majority can be reached.
-    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        peerlock_node::check_slots(slots)?;
-        self.call(|reply| Command::Resize { name, slots, reply }).await?
-    }
-
-    /// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
-    /// again, with higher fencing numbers. Returns when it is gone; if it could not be, nothing has changed for anybody
-    /// who uses it.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] if somebody holds a slot of it or waits, [`Error::NoSuchResource`], [`Error::Recovering`] if a
-    /// host that takes part does not answer, or that no majority can be reached.
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        self.call(|reply| Command::Remove { name, reply }).await?
-    }
-
-    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may
-    /// still be inside.
-    ///
-    /// # Errors
-    /// That no majority can be reached.
-    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        self.call(|reply| Command::Expel { name, peer, reply }).await?
-    }
-
-    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, and returns when it
-    /// has, or its lease has ended: its client has [lost](Grant::lost) its grant, and the time that is left of its
-    /// lease to stop in. What is detached has no process that could be asked, and ends at once.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached.
-    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
-        let name: Name = name.parse()?;
-        let details = self.show(name.as_str()).await?;
-        let has_it = |slot: &&SlotView| slot.client.as_ref().is_some_and(|client| client.fencing == Some(fencing));
-        let peer = details.holders.iter().find(has_it).ok_or(Error::Lost)?.peer;
-        self.call(|reply| Command::Revoke { name, peer, fencing, reply }).await?
-    }
-
-    /// Says which hosts vote; `None` leaves it to the register.
-    ///
-    /// # Errors
-    /// That no majority can be reached, or why these cannot vote.
-    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        self.call(|reply| Command::SetVoters { hosts, reply }).await?
-    }
-
-    /// What this peer has counted.
+    /// Returns the counters of this peer.
     ///
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
-        self.call(|reply| Command::Counters { reply }).await
+        self.send(|reply| Command::Counters { reply }).await
     }
 
-    /// How this peer stands. Nobody is asked, so it is told at once, also without a majority.
+    /// Returns the health of this peer from local state, also without a quorum.
     ///
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn health(&self) -> Result<Health, Error> {
-        self.call(|reply| Command::Health { reply }).await
+        self.send(|reply| Command::Health { reply }).await
     }
 
-    /// This peer from the inside. Nobody is asked, and nothing is changed by looking.
+    /// Returns the internal state of this peer.
     ///
     /// # Errors
     /// [`Error::Stopped`].
     pub async fn inspect(&self) -> Result<Inspection, Error> {
-        self.call(|reply| Command::Inspect { reply }).await
+        self.read(Node::inspect).await
     }
 
-    /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
+    /// Returns the events of this peer from now on. A slow receiver misses the oldest, and learns how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
-    /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
-    /// or its lease has ended.
+    /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
+    /// expired. Gives clients time to stop before [`leave`](Self::leave).
     pub async fn drain(&self) {
-        _ = self.call(|reply| Command::Drain { reply }).await;
+        _ = self.send(|reply| Command::Drain { reply }).await;
     }
 
-    /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left.
-    /// What is [detached](Self::acquire_detached) is not waited for.
+    /// Grants no more slots, and withdraws waiting requests. Resolves when all grants are released or have expired,
+    /// except [detached](Self::acquire_detached) ones.
     pub async fn close(&self) {
-        _ = self.call(|reply| Command::Close { reply }).await;
+        _ = self.send(|reply| Command::Close { reply }).await;
     }
 
-    /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process
-    /// without [leaving](Self::leave) leaves them to the next one of this host.
+    /// Returns whether a client waits, or has a grant that ends with this peer's session. If the process ends without
+    /// [leaving](Self::leave), the next one takes them over.
     pub async fn has_clients(&self) -> bool {
-        self.call(|reply| Command::HasClients { reply }).await.unwrap_or(false)
+        self.read(|node, _| node.has_clients()).await.unwrap_or(false)
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
-    /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
+    /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
+    /// confirmed it; if not, other peers wait until the session expires.
     pub async fn leave(&self) -> bool {
-        self.call(|reply| Command::Leave { reply }).await.unwrap_or(false)
+        self.send(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }
 
-    async fn call<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {
+    /// Passes an input to the node, and returns its answer.
+    async fn answer(&self, input: impl FnOnce(u64) -> Input + Send + 'static) -> Result<Answer, Error> {
+        self.send(|reply| Command::Call(Box::new(input), reply)).await?
+    }
+
+    /// Reads the state of the node.
+    async fn read<R: Send + 'static>(&self, read: impl FnOnce(&Node, Time) -> R + Send + 'static) -> Result<R, Error> {
+        self.send(|reply| Command::Read(Box::new(move |node, now| _ = reply.send(read(node, now))))).await
+    }
+
+    async fn send<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {
         let (reply, answer) = oneshot::channel();
         _ = self.shared.commands.send(command(reply));
         answer.await.map_err(|_| Error::Stopped)
     }
 }
 
-/// A request that is under way: a future of its grant.
+/// A pending request: a future of its grant.
 #[must_use = "dropping it withdraws the request"]
 #[derive(Debug)]
 pub struct Acquire {
@@ -557,7 +508,7 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// The place in line, as it changes.
+    /// Returns the queue position as it changes.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
@@ -579,10 +530,10 @@ impl Drop for Acquire {
             return;
         }
         self.answer.close();
-        if let Ok(Ok(unheard)) = self.answer.try_recv()
+        if let Ok(Ok(unclaimed)) = self.answer.try_recv()
             && self.resumes
         {
-            unheard.detach();
+            unclaimed.detach();
         }
         _ = self.commands.send(Command::Forget { waiter: self.waiter });
     }

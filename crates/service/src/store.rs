@@ -1,12 +1,12 @@
-//! What a peer keeps for the next process of its host.
+//! The data directory: state for the next process of this host.
 //!
 //! ```text
-//! cluster    the id of its cluster, then where each member listens, a line each
-//! register   the file of the voter that this host is, if it is one
-//! process    the number of the last process that has used the folder
+//! cluster    the cluster ID, then the addresses of the members, a line each
+//! registry   the voter's file, if this host is a voter
+//! process    the number of the last process that has used the directory
 //! ```
 //!
-//! Nothing of this is written on the peer's own thread, which moves tokens: a disk may take longer than a lease.
+//! Other threads than the peer's write the first two: a disk may take longer than a lease.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -22,11 +22,10 @@ use peerlock_registry::{State, Versions, inspect, last_state};
 use peerlock_types::PeerId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The number of the write that removes a voter's file because its cluster has gone on without it; a voter's own count
-/// from 1.
+/// The number of the write that removes the file of a former voter of a recovered cluster. Other writes count from 1.
 const FOLLOWS: u64 = u64::MAX;
 
-/// Where a peer keeps what the next process of its host has to know.
+/// The store of a peer.
 pub struct Store {
     place: Place,
     process: Option<u64>,
@@ -34,7 +33,7 @@ pub struct Store {
 }
 
 enum Place {
-    /// Nowhere: a peer that is a cluster of one, or a member that never votes.
+    /// Stores nothing: a cluster of one, or a member that never votes.
     Memory(UnboundedSender<Stored>),
     Dir {
         registry: DiskThread,
@@ -42,40 +41,40 @@ enum Place {
     },
 }
 
-/// What is done, for good.
+/// A completed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Written(u64),
     Belongs,
 }
 
-/// What the file `cluster` is to say.
+/// A change of the file `cluster`.
 enum Change {
     Belongs(ClusterId),
     Members(Vec<String>),
-    /// The cluster was recovered, and is this one since …
+    /// The cluster was recovered and has this ID …
     Follows(ClusterId),
-    /// … and the voter's file of what it was before is gone.
+    /// … and the former voter's file is removed.
     Gone,
 }
 
-/// The voter's file, and its name in development versions before 0.1.0.
+/// The voter's file, and its name in earlier development versions.
 const REGISTRY: &str = "registry";
 const EARLIER: &str = "register";
 
-/// What the processes before have left in a folder.
+/// The state that earlier processes have left in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// The cluster that this host belongs to.
     pub cluster: Option<ClusterId>,
-    /// Where its members listen, as it was heard last.
+    /// The last known addresses of its members.
     pub members: Vec<String>,
     /// The voter's file.
     pub registry: Option<Vec<u8>>,
 }
 
 impl Known {
-    /// Reads what the processes before have left, the voter's file included. Nothing is changed or made.
+    /// Reads the directory, including the voter's file. Changes nothing.
     ///
     /// # Errors
     /// See [`Unusable`].
@@ -92,7 +91,7 @@ impl Known {
         Ok(known)
     }
 
-    /// Returns whether this host is the only one of its cluster, as its voter's file says. False if it does not vote.
+    /// Returns whether this host is the only one of its cluster, by its voter's file. False if it does not vote.
     pub fn is_alone(&self) -> bool {
         self.state().is_some_and(|state| {
             let me = state.voter_hosts();
@@ -101,7 +100,7 @@ impl Known {
         })
     }
 
-    /// Returns whether grants that outlive an agent are in the voter's file.
+    /// Returns whether the voter's file has detached grants.
     pub fn has_grants(&self) -> bool {
         self.state().is_some_and(|state| state.granted().next().is_some())
     }
@@ -111,13 +110,13 @@ impl Known {
     }
 }
 
-/// Moves the files away by which a folder belongs to a cluster, as `cluster.left` and `registry.left`: its next agent
-/// belongs to none. No process may use the folder.
+/// Renames the files of the cluster to `cluster.left` and `registry.left`: the next agent belongs to no cluster. No
+/// process may use the directory.
 ///
 /// # Errors
-/// That a file cannot be moved.
+/// If a file cannot be renamed.
 pub fn leave(dir: &Path) -> io::Result<()> {
-    // In this order: a voter's file alone names its cluster, and `cluster` alone would be a member without any voter.
+    // In this order: a voter's file names its cluster, but `cluster` alone would be a member without voters.
     for file in ["cluster", REGISTRY] {
         let path = dir.join(file);
         match fs::rename(&path, path.with_extension("left")) {
@@ -128,61 +127,61 @@ pub fn leave(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is in a folder cannot be used. Nothing was changed.
+/// Why a directory cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// The system does not let us.
+    /// An I/O error.
     #[error("cannot use {path}: {source}. Make it readable and writable for this user")]
     Io {
-        /// What could not be opened, read or written.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file `cluster` does not begin with the id of a cluster.
+    /// The file `cluster` does not begin with a cluster ID.
     #[error(
-        "{path} is damaged: its first line is not the id of a cluster. If another member runs, copy the first line of \
-         its file; it is the same on all hosts of a cluster"
+        "{path} is damaged: its first line is not a cluster ID. If another member runs, copy the first line of its \
+         file, which is the same on all hosts of a cluster"
     )]
     Cluster {
-        /// The file `cluster` itself.
+        /// The file.
         path: PathBuf,
     },
-    /// The voter's file.
+    /// The voter's file is damaged.
     #[error("{path}: {source}")]
     Registry {
-        /// The voter's file itself.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         source: Damage,
     },
-    /// The voter's file of a development version, which nothing reads any more.
+    /// The voter's file was written by an earlier development version.
     #[error(
         "{path} was written by a development version of peerlock, before 0.1.0, whose clusters this one cannot \
          continue. Stop all agents of that cluster, move their data directories away, and create the cluster again"
     )]
     Earlier {
-        /// The voter's file of that version.
+        /// The file.
         path: PathBuf,
     },
-    /// The two files are not of the same cluster: one of them was put there by hand.
+    /// The two files are of different clusters.
     #[error(
-        "{path} belongs to the cluster {registry}, and `cluster` beside it says {cluster}: it was copied, or is an old \
-         one. Move it away, and this host comes back as a new voter of {cluster}"
+        "{path} is of cluster {registry}, but the file `cluster` beside it names {cluster}: it was copied, or is \
+         outdated. Move it away; this host then rejoins {cluster} as a new voter"
     )]
     Clusters {
         /// The voter's file.
         path: PathBuf,
         /// The cluster of the voter's file.
         registry: ClusterId,
-        /// The cluster that the folder belongs to.
+        /// The cluster in the file `cluster`.
         cluster: ClusterId,
     },
 }
 
 impl Unusable {
-    /// Returns whether the disk is full, or the file has reached its limit.
+    /// Returns whether the disk is full, or the file has reached its size limit.
     pub fn is_full(&self) -> bool {
         let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
         matches!(self, Self::Io { source, .. } if kinds.contains(&source.kind()))
@@ -190,14 +189,13 @@ impl Unusable {
 }
 
 impl Store {
-    /// Keeps nothing, and says at once that it is kept.
+    /// Stores nothing, and completes every write at once.
     pub fn memory() -> Self {
         let (done, stored) = unbounded_channel();
         Self { place: Place::Memory(done), process: None, stored }
     }
 
-    /// Keeps everything in a folder. That no other process uses it is for the caller to see to. If the folder cannot be
-    /// written later on, the process ends with a sentence: what could not be kept is not promised.
+    /// Opens a directory, which the caller has locked. If a later write fails, the process ends with an error message.
     ///
     /// # Errors
     /// See [`Unusable`].
@@ -213,7 +211,7 @@ impl Store {
         if let Some(bytes) = &known.registry {
             let id = cluster_of(&registry, bytes, known.cluster)?;
             if known.cluster != Some(id) {
-                // A process has ended between the two files, when it founded the cluster or recovered it.
+                // A process has ended between writing the two files, when it created or recovered the cluster.
                 write(&path, id, &known.members).map_err(io(&path))?;
                 known.cluster = Some(id);
             }
@@ -230,12 +228,12 @@ impl Store {
         let registry = DiskThread::start(disk, done_with, peerlock_registry::disk::Failure::end_process);
         let registry = registry.map_err(io(dir))?;
         let (id, members) = (known.cluster, known.members.clone());
-        let journal_entry = move || journal_entry(&path, id, members, &changes, &done);
-        thread::Builder::new().name("cluster".into()).spawn(journal_entry).map_err(io(dir))?;
+        let write_changes = move || write_cluster_file(&path, id, members, &changes, &done);
+        thread::Builder::new().name("cluster".into()).spawn(write_changes).map_err(io(dir))?;
         Ok((Self { place: Place::Dir { registry, cluster }, process: Some(process), stored }, known))
     }
 
-    /// The number of this process, if it has a folder: higher than that of every earlier process of the folder.
+    /// Returns the number of this process, higher than that of every earlier process of the directory.
     pub(crate) fn process(&self) -> Option<u64> {
         self.process
     }
@@ -260,30 +258,29 @@ impl Store {
         }
     }
 
-    /// The cluster was recovered after the loss of its majority, and is this one since. A process of the old one ends,
-    /// so that its session is used no more; when it starts again it is a member of the new one, without its voter's
-    /// file.
+    /// Follows a recovered cluster to its new ID: removes the voter's file and ends the process, so that its session is
+    /// not used. The next process is a member of the new cluster.
     pub(crate) fn follow(&self, id: ClusterId) {
         if let Place::Dir { registry, cluster } = &self.place {
             _ = cluster.send(Change::Follows(id));
-            // Behind whatever is being written.
+            // After pending writes.
             registry.write(FOLLOWS, Write::Remove);
         }
     }
 
-    /// The next that is done. Cancel-safe.
+    /// Returns the next completed write. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Stored> {
         self.stored.recv().await
     }
 
-    /// The same, if it is done by now.
+    /// Returns the next write that has completed, if any.
     pub(crate) fn try_next(&mut self) -> Option<Stored> {
         self.stored.try_recv().ok()
     }
 }
 
-/// Writes the file `cluster` whenever there is something new to say, until the peer has gone.
-fn journal_entry(
+/// Writes each change of the file `cluster`, until the store is dropped.
+fn write_cluster_file(
     path: &Path,
     mut id: Option<ClusterId>,
     mut members: Vec<String>,
@@ -310,15 +307,14 @@ fn journal_entry(
                 false
             }
         };
-        // Addresses before the id is known are not worth a file.
+        // Without a cluster ID the addresses are not stored.
         let Some(id) = id else { continue };
         match write(path, id, &members) {
             Ok(()) if follows == Some(id) => {
-                // The log may be on the disk that is full.
                 _ = writeln!(
                     io::stderr(),
-                    "peerlock: the cluster was recovered after the loss of its majority, and is {id} since: this \
-                     process ends, and belongs to that when it is started again"
+                    "peerlock: the cluster was recovered after the loss of its quorum, and has the ID {id} now: this \
+                     process ends, and is a member of it when it is started again"
                 );
                 std::process::exit(75) // EX_TEMPFAIL
             }
@@ -328,21 +324,21 @@ fn journal_entry(
                 // The log may be on the disk that is full.
                 _ = writeln!(
                     io::stderr(),
-                    "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin \
-                     another one, so this process ends. Make room (or raise `ulimit -f`, if a file may not be larger), \
-                     or replace the disk, and start it again",
+                    "peerlock: cannot write {}: {error}. This process ends, since a member that forgets its cluster \
+                     would create another one. Free disk space (or raise `ulimit -f`), or replace the disk, and start \
+                     it again",
                     path.display()
                 );
                 std::process::exit(74) // EX_IOERR
             }
-            // The addresses that it has are good enough.
-            Err(error) => tracing::warn!(path = %path.display(), %error, "the members' addresses could not be kept"),
+            // The previous addresses remain.
+            Err(error) => tracing::warn!(path = %path.display(), %error, "cannot store the members' addresses"),
         }
     }
 }
 
-/// Returns the next number for a process of a folder, and writes it down. It is at least the time in milliseconds: so
-/// it is higher than the last one also if the folder was put back from an old copy, unless the clock was put back, too.
+/// Returns the next process number of a directory, and stores it. It is at least the time in milliseconds, so that it
+/// rises even if the directory was restored from an old copy, unless the clock was set back, too.
 fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
     let last: u64 = match fs::read_to_string(path) {
         Ok(text) => text.trim().parse().unwrap_or(0),
@@ -354,7 +350,7 @@ fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
     Ok(next)
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn millis(now: SystemTime) -> u64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis().try_into().unwrap_or(0))
 }
@@ -364,7 +360,7 @@ fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
     replace_file(path, &format!("{id}\n{lines}"))
 }
 
-/// All of it or nothing, and for good when it comes back.
+/// Replaces a file atomically and durably.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -374,7 +370,7 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// What the processes before have left in a folder, but for the voter's file. Nothing is changed or made.
+/// Reads the directory without the voter's file. Changes nothing.
 ///
 /// # Errors
 /// See [`Unusable`].
@@ -400,7 +396,7 @@ fn read(path: &Path) -> Result<Known, Unusable> {
     Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), registry: None })
 }
 
-/// The cluster of a voter's file, which must be whole, and of the cluster that its folder belongs to, or follow it.
+/// Returns the cluster of a voter's file: that of its directory, or one recovered from it.
 fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<ClusterId, Unusable> {
     let path = path.to_owned();
     let (registry, torn) = match inspect(bytes, Versions::OURS) {
@@ -411,14 +407,12 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
         return Err(Unusable::Clusters { path, registry, cluster });
     }
     if torn > 0 {
-        tracing::warn!(path = %path.display(), bytes = torn, "a record that was being written when the machine stopped \
-            is cut off");
+        tracing::warn!(path = %path.display(), bytes = torn, "discarded a torn record at the end of the file");
     }
     Ok(registry)
 }
 
-/// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens
-/// in between is found out at the next start.
+/// Stores a recovered cluster: its registry, then its ID. If the process ends in between, the next start detects it.
 ///
 /// # Errors
 /// See [`Unusable`].
@@ -439,7 +433,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_kept_is_known_to_the_next_process() {
+    async fn stored_state_is_known_to_the_next_process() {
         let dir = std::env::temp_dir().join(format!("peerlock-store-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (mut store, known) = Store::dir(&dir).unwrap();
@@ -463,9 +457,9 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// Whether the clock was put back, or the file is damaged.
+    /// Even if the clock was set back, or the file is damaged.
     #[test]
-    fn process_number_of_a_folder_only_rises() {
+    fn process_number_of_a_directory_rises() {
         let dir = std::env::temp_dir().join(format!("peerlock-store-process-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("process");
@@ -481,15 +475,15 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// A voter's file with nothing in it yet.
+    /// Returns an empty voter's file.
     fn voters_file(cluster: ClusterId) -> Vec<u8> {
         let header = Header { cluster, voter: VoterId::new(1), file: 1 };
         Writer::begin(header, &Record::default()).1
     }
 
-    /// Whoever has a voter's file must know its cluster when it loses its vote: else it would begin another one.
+    /// Otherwise a host that loses its vote would create another cluster.
     #[test]
-    fn a_voters_file_says_which_cluster_the_folder_belongs_to() {
+    fn voters_file_determines_the_cluster_of_a_directory() {
         let dir = std::env::temp_dir().join(format!("peerlock-store-clusters-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (old, other) = (ClusterId::new(7), ClusterId::new(8 << 64));

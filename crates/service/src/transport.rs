@@ -1,55 +1,53 @@
-//! What the service needs of a network.
+//! The network of a service.
 
 use std::future::Future;
 
-/// What a transport reports.
+/// An event of a transport.
 pub use peerlock_node::NetEvent as Event;
-/// Why a connection is ended.
+/// The reason for closing a connection.
 pub use peerlock_node::Parting;
 use peerlock_types::PeerId;
 
-/// Connections to other peers, as they come and go.
+/// Connections to other peers.
 ///
-/// Each connection to a peer is an *epoch*. Within one, what arrives is what was sent, in order and without gaps, up to
-/// some point; what comes after that point is lost with the epoch. Nothing of an epoch arrives after its `Down`. `Down`
-/// may come late, on one side only, or never.
+/// Each connection to a peer is an *epoch*. Within an epoch messages arrive in order and without gaps up to some point;
+/// later ones are lost. No message of an epoch arrives after its `Down`. `Down` may come late, on one side only, or
+/// never.
 pub trait Transport: Send + 'static {
-    /// Who we are to the others.
+    /// Returns the ID of this peer.
     fn me(&self) -> PeerId;
 
-    /// The addresses where others can reach us.
+    /// Returns the addresses at which other peers reach this one.
     fn addresses(&self) -> Vec<String>;
 
-    /// Tries to connect to whoever listens there, and again whenever the connection is lost. Knows no errors: nothing
-    /// comes `Up` then.
+    /// Connects to this address, and again whenever the connection is lost. A failure is not returned: no `Up` follows.
     fn dial(&mut self, address: &str);
 
-    /// Dials an address no more. A connection that there is stays.
+    /// Stops dialling an address. An existing connection stays.
     fn forget(&mut self, address: &str);
 
-    /// Sends on a connection that is up; drops what it is given for another. Never blocks.
+    /// Sends on an established connection; drops the message if it has ended. Never blocks.
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>);
 
-    /// The same for what may wait until the next message to that peer, or until everything is flushed. Who gathers
-    /// nothing sends it at once.
+    /// Sends a message that may wait for the next message to that peer, or for a flush.
     fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
         self.send(to, epoch, bytes);
     }
 
-    /// Sends everything that waits.
+    /// Sends all waiting messages.
     fn flush(&mut self) {}
 
-    /// Ends the connection to a peer, for the next one to begin anew. What was sent on it before still goes, if it can.
+    /// Closes the connection to a peer. Earlier messages are still sent if possible.
     fn hang_up(&mut self, peer: PeerId, why: Parting);
 
-    /// How many connections were refused so far because nobody proved on them to belong here.
+    /// Returns the number of connections that were refused as unauthenticated.
     fn unauthenticated(&self) -> u64 {
         0
     }
 
-    /// What happens next; `None` when the transport has stopped. May be dropped and called again: nothing is lost.
+    /// Returns the next event; `None` when the transport has stopped. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
 
-    /// Sends what is still to be sent, and closes all connections.
+    /// Sends all waiting messages and closes all connections.
     fn stop(self) -> impl Future<Output = ()> + Send;
 }

@@ -1,5 +1,4 @@
-//! A peer's handles and the one task behind them, on a network in memory and in virtual time. What nodes do among each
-//! other is tried in `peerlock-node` and `peerlock-sim`, and peers on real sockets in `crates/cli/tests/processes`.
+//! The handles of a peer and its task, on a network in memory and in virtual time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeSet;
@@ -7,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Clock, Error, PeerId, Request, Service};
+use peerlock_service::{Clock, Error, Listing, PeerId, Request, Service};
 use peerlock_types::Rng;
 use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A peer that joins through the first one, or is the first one; and its clock, which can be put to sleep.
+/// Starts a peer that joins the first one, or is the first one. Returns its clock, too.
 async fn start(network: &Network, number: u64) -> (Service, Clock) {
     let clock = Clock::pausable();
     let builder = Service::builder().process_number(number).clock(clock.clone()).votes_from_memory();
@@ -21,7 +20,7 @@ async fn start(network: &Network, number: u64) -> (Service, Clock) {
     (builder.start(network.endpoint(PeerId::new(number))).await.unwrap(), clock)
 }
 
-/// So many peers, and a network on which messages take up to 2 ms.
+/// Starts peers on a network with delays up to 2 ms.
 async fn peers(number: u64, seed: u64) -> Vec<Service> {
     let network = Network::new(seed);
     network.delay(Duration::from_micros(50), Duration::from_millis(2));
@@ -32,11 +31,12 @@ async fn peers(number: u64, seed: u64) -> Vec<Service> {
     peers
 }
 
-/// Nobody waits for a resource or is inside, and so many slots are free.
+/// Asserts that no client uses a resource, and that this many slots are free.
 async fn all_free(peers: &[Service], name: &str, slots: usize) {
     sleep(SECOND).await;
     for peer in peers {
-        let here = peer.resources().await.unwrap().into_iter().find(|resource| resource.name.as_str() == name).unwrap();
+        let all = peer.list(Listing::default()).await.unwrap();
+        let here = all.iter().find(|resource| resource.name.as_str() == name).unwrap();
         assert_eq!((here.holding_here, here.waiting_here), (0, 0));
     }
     let mut grants = Vec::new();
@@ -45,7 +45,6 @@ async fn all_free(peers: &[Service], name: &str, slots: usize) {
     }
 }
 
-/// Futures are dropped at random moments; nothing is left of any of them.
 #[tokio::test(start_paused = true)]
 async fn dropped_futures_leave_nothing_behind() {
     for seed in 0..8 {
@@ -60,9 +59,9 @@ async fn dropped_futures_leave_nothing_behind() {
                     let Ok(grant) = timeout(patience, acquire).await else { continue };
                     let grant = grant.unwrap();
                     {
-                        let (inside, given) = &mut *log.lock().unwrap();
-                        assert!(inside.insert(grant.slot()), "seed {seed}: two are in slot {}", grant.slot());
-                        assert!(given.insert(grant.fencing()), "seed {seed}: {} was given twice", grant.fencing());
+                        let (held, granted) = &mut *log.lock().unwrap();
+                        assert!(held.insert(grant.slot()), "seed {seed}: slot {} has two holders", grant.slot());
+                        assert!(granted.insert(grant.fencing()), "seed {seed}: {} granted twice", grant.fencing());
                     }
                     sleep(Duration::from_micros(rng.below(3_000))).await;
                     log.lock().unwrap().0.remove(&grant.slot());
@@ -75,14 +74,14 @@ async fn dropped_futures_leave_nothing_behind() {
         for client in clients.collect::<Vec<_>>() {
             client.await.unwrap();
         }
-        assert!(log.lock().unwrap().1.len() > 30, "seed {seed}: some come in");
+        assert!(log.lock().unwrap().1.len() > 30, "seed {seed}: some are granted");
         all_free(&peers, "r", 2).await;
     }
 }
 
-/// Whoever asks with the same id is given another handle of the same grant, which ends with the last of them.
+/// The grant is released with its last handle.
 #[tokio::test(start_paused = true)]
-async fn the_same_request_is_asked_for_once() {
+async fn requests_with_the_same_id_share_a_grant() {
     let peers = peers(1, 15).await;
     let ask = |id: &str| peers[0].acquire(Request::new("r").slots(2).request_id(id));
     let (one, two) = (ask("7").await.unwrap(), ask("7").await.unwrap());
@@ -97,18 +96,18 @@ async fn the_same_request_is_asked_for_once() {
     sleep(SECOND).await;
     assert!(!two.is_lost(), "one handle is left");
     drop(other);
-    drop(timeout(SECOND, again).await.expect("one who waits is left").unwrap());
+    drop(timeout(SECOND, again).await.expect("the other request waits").unwrap());
     drop(two);
     let detached = || peers[0].acquire_detached(Request::new("r").request_id("10"));
     let id = detached().await.unwrap().detach();
-    assert_eq!(detached().await.unwrap().id(), &id, "also when it has no handle any more");
+    assert_eq!(detached().await.unwrap().id(), &id, "also without handles");
     peers[0].renew(&id).await.unwrap();
     peers[0].release(&id).await.unwrap();
     all_free(&peers, "r", 2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_left_has_nothing_and_answers_nothing() {
+async fn peer_that_has_left_has_no_grants_and_refuses_requests() {
     let peers = peers(2, 22).await;
     let held = peers[0].acquire("r").await.unwrap();
     let waits = peers[0].acquire("r");
@@ -125,7 +124,7 @@ async fn who_has_left_has_nothing_and_answers_nothing() {
 
 /// A grant is a handle, too.
 #[tokio::test(start_paused = true)]
-async fn a_peer_without_handles_leaves() {
+async fn peer_without_handles_leaves() {
     let mut peers = peers(2, 23).await;
     let held = peers[0].acquire("r").await.unwrap();
     let waits = peers[1].acquire("r");
@@ -139,30 +138,30 @@ async fn a_peer_without_handles_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_there_to_join() {
+async fn join_without_members_fails() {
     let network = Network::new(48);
     let builder = Service::builder().clock(Clock::pausable()).join("memory:9");
     let error = builder.start(network.endpoint(PeerId::new(2))).await.unwrap_err();
     assert_eq!(error, Error::NoPeer { tried: vec![("memory:9".into(), "no answer".into())] });
 }
 
-/// Everybody else has counted on while it slept. Nothing was renewed meanwhile, and nothing can be when it wakes up.
+/// The leases of other peers' clocks have expired during the suspend.
 #[tokio::test(start_paused = true)]
-async fn who_wakes_up_has_lost_what_it_held() {
+async fn grants_are_lost_after_a_suspend() {
     let (peer, clock) = start(&Network::new(31), 1).await;
-    let persistent = peer.acquire(Request::new("kept").ttl(30 * SECOND)).await.unwrap();
+    let persistent = peer.acquire(Request::new("renewed").ttl(30 * SECOND)).await.unwrap();
     let detached = peer.acquire_detached(Request::new("detached").ttl(30 * SECOND)).await.unwrap().detach();
     sleep(5 * SECOND).await;
     let deadline = persistent.deadline();
     clock.suspend(60 * SECOND);
-    timeout(2 * SECOND, persistent.lost()).await.expect("it looks at the clock although no timer has expired");
-    assert_eq!(persistent.deadline(), deadline, "a lease that has ended is not renewed, not even by who keeps it");
+    timeout(2 * SECOND, persistent.lost()).await.expect("the clock is read although no timer has expired");
+    assert_eq!(persistent.deadline(), deadline, "an expired lease is not renewed");
     assert_eq!(peer.renew(&detached).await.unwrap_err(), Error::Lost);
 }
 
-/// Whoever only asks is answered without the node. In real time: what is always busy has no other.
+/// In real time: virtual time does not advance while a task is busy.
 #[tokio::test]
-async fn leases_end_also_where_there_is_always_one_more_who_only_asks() {
+async fn leases_expire_under_a_steady_load_of_queries() {
     let network = Network::new(33);
     let peer = Service::builder().votes_from_memory().start(network.endpoint(PeerId::new(1))).await.unwrap();
     let held = peer.hold(Request::new("r").ttl(SECOND / 5)).await.unwrap();
@@ -170,14 +169,13 @@ async fn leases_end_also_where_there_is_always_one_more_who_only_asks() {
         let peer = peer.clone();
         tokio::spawn(async move { while peer.health().await.is_ok() {} });
     }
-    let _next = timeout(20 * SECOND, peer.acquire("r")).await.expect("the lease has ended").unwrap();
+    let _next = timeout(20 * SECOND, peer.acquire("r")).await.expect("the lease has expired").unwrap();
     assert!(held.is_lost());
 }
 
-/// The first thing that is asked of it after it has woken up, before any timer has expired. Its session has not ended
-/// meanwhile, but a lease has.
+/// The first command after a suspend comes before any timer. The session is still valid, but a lease has expired.
 #[tokio::test(start_paused = true)]
-async fn leases_are_looked_at_before_anything_is_answered() {
+async fn expired_leases_end_before_a_command_is_answered() {
     let (peer, clock) = start(&Network::new(32), 1).await;
     let mut last = 0;
     for tries in [true, false] {
@@ -186,12 +184,11 @@ async fn leases_are_looked_at_before_anything_is_answered() {
         last = held.fencing();
         clock.suspend(4 * SECOND);
         if tries {
-            // Who looked at the request first would find the slot held.
             let next = peer.acquire(Request::new("r").try_only()).await.unwrap();
             assert!(held.is_lost() && next.fencing() > last);
             next.release().await.unwrap();
         } else {
-            assert_eq!(held.release().await, Err(Error::Lost), "others may have been inside since");
+            assert_eq!(held.release().await, Err(Error::Lost), "the slot may have been granted since");
         }
         sleep(10 * SECOND).await;
     }

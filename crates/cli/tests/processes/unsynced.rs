@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use tokio::time::timeout;
 
 use super::world::{BRIEF, ENDLESS, SESSION, World, rounds, served, voted};
 
@@ -33,8 +34,8 @@ fn lost(log: &Path) -> usize {
 
 /// Repeatedly kills three voters with their clients at once, and starts them again. Half of the clients hold grants
 /// bound to connections, half detached grants, which are entries of the registry. Returns the result of the checker and
-/// how many writes were lost.
-async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, usize) {
+/// how many writes were lost. With `patience`, the run ends early if the agents serve no client for that long.
+async fn agents_are_killed(how: &str, often: usize, patience: Option<Duration>) -> (Result<usize, String>, usize) {
     let mut world = World::new(2, Duration::from_secs(2), BRIEF);
     world.session = Some(SESSION);
     let (library, log) = (shim(&world), world.path("unsynced"));
@@ -47,7 +48,11 @@ async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, u
     let mut all_lost = 0;
     for _ in 0..often {
         let clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ENDLESS, n % 2 == 0)).collect();
-        served(&world, &clients).await;
+        match patience {
+            None => served(&world, &clients).await,
+            Some(patience) if timeout(patience, served(&world, &clients)).await.is_err() => break,
+            Some(_) => {}
+        }
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         clients.iter().for_each(|client| world.kill(client));
         drop(clients);
@@ -60,10 +65,11 @@ async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, u
         }
         agents = world.restart_all(agents).await;
     }
-    let late: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
-    served(&world, &late).await;
-    late.iter().for_each(|client| world.kill(client));
-    drop(late);
+    if patience.is_none() {
+        let late: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
+        served(&world, &late).await;
+        late.iter().for_each(|client| world.kill(client));
+    }
     let checked = world.with_log(|log| log.check(world.slots as usize));
     (checked.map(|_| world.tally().all()), all_lost)
 }
@@ -71,16 +77,22 @@ async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, u
 #[tokio::test]
 async fn agents_that_lose_unsynced_writes_keep_promises() {
     let often = rounds(4);
-    let (checked, lost) = agents_are_killed("", often).await;
+    let (checked, lost) = agents_are_killed("", often, None).await;
     println!("{checked:?} entries in {often} rounds, {lost} writes were lost");
     checked.unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(lost > 0, "no write was lost, so nothing was tested");
 }
 
-/// With a sync that does nothing the checker must find a violation.
+/// With a sync that does nothing the checker must find a violation. Agents that have forgotten different things may also
+/// stop serving, without a violation: then another cluster is tried.
 #[tokio::test]
 async fn disk_that_does_not_sync_is_detected() {
-    let (checked, lost) = agents_are_killed("lies", 4).await;
-    println!("{checked:?}, {lost} writes were lost");
-    checked.expect_err("the checker does not detect lost writes");
+    for _ in 0..5 {
+        let (checked, lost) = agents_are_killed("lies", 4, Some(Duration::from_secs(20))).await;
+        println!("{checked:?}, {lost} writes were lost");
+        if checked.is_err() {
+            return;
+        }
+    }
+    panic!("the checker does not detect lost writes");
 }

@@ -234,7 +234,7 @@ fn torn_record_is_cut_off() {
     file.extend([0; 100]); // Unwritten blocks are zeros.
     fs::write(&registry, &file).unwrap();
     cluster.start(0);
-    cluster.agents[0].line(|line| (line.contains("is cut off") && line.contains("bytes=100")).then_some(()));
+    cluster.agents[0].line(|line| (line.contains("torn record") && line.contains("bytes=100")).then_some(()));
     assert!(token(&cluster.dirs[0], "r") > before);
 }
 

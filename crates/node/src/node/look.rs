@@ -194,8 +194,8 @@ impl Node {
         let parties =
             parties.map(|party| Command::Expel { resource: label(&name), session: party.session, since: party.since });
         let mut commands: Vec<Command> = grants.chain(parties).collect();
-        let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
-        // Commands are applied in order.
+        let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Done)) };
+        // Commands are applied in order: the answer to the last one implies that the others were sent.
         for command in commands {
             self.session_state.ask(command, Ask::Inform, self.now);
         }
@@ -304,8 +304,8 @@ impl Node {
         }
     }
 
-    /// Returns this peer, its contacts and the voters, from the cached view. For all members:
-    /// [`Input::Look`](crate::Input::Look).
+    /// Returns this peer, its contacts and the voters, with the cached view of them. For all members:
+    /// [`Cluster`](crate::verb::Cluster).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
         self.peers_of(self.cached_view.view(), now)
     }

@@ -65,7 +65,7 @@ impl Node {
         let (found, name) = (removal.on_result(page), removal.name().clone());
         match found {
             Found::Nothing => {}
-            Found::Gone { was_there: true } => self.finish_removal(call, Ok(Answer::Removed)),
+            Found::Gone { was_there: true } => self.finish_removal(call, Ok(Answer::Done)),
             Found::Gone { was_there: false } => self.finish_removal(call, Err(Error::NoSuchResource { name })),
             Found::Detached(host) => self.refuse_to_remove(call, host),
             Found::Unused(generation) => {
@@ -105,7 +105,7 @@ impl Node {
         removal.on_outcome();
         match outcome {
             // Our command was applied twice, or another one came first.
-            Outcome::Done | Outcome::Refused(Refusal::NoResource) => self.finish_removal(call, Ok(Answer::Removed)),
+            Outcome::Done | Outcome::Refused(Refusal::NoResource) => self.finish_removal(call, Ok(Answer::Done)),
             // A session has joined since; or, if the next query finds none, one was evicted.
             Outcome::Refused(Refusal::InUse) if !removal.on_refused() => self.on_remove_alarm(call),
             Outcome::Refused(Refusal::InUse) => {

@@ -27,7 +27,8 @@ const AGAIN: Span = Span::from_millis(200);
 const PATIENCE: Span = Span::from_secs(5);
 
 impl Node {
-    pub(super) fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64) {
+    pub(super) fn revoke(&mut self, call: u64, name: Name, peer: Option<PeerId>, fencing: u64) {
+        let Some(peer) = peer else { return self.answer(call, Err(Error::Lost)) };
         self.orders.revoke(call, name, peer, fencing, self.now);
         self.on_revoke_alarm(call);
     }
@@ -75,7 +76,7 @@ impl Node {
 
     pub(super) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
         if self.orders.on_answered(call, from, self.now) && !is_inside {
-            self.finish_revocation(call, Ok(Answer::Revoked));
+            self.finish_revocation(call, Ok(Answer::Done));
         }
     }
 

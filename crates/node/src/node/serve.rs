@@ -305,7 +305,8 @@ impl Node {
         Counters { links, holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 
-    /// Returns the resources that were requested at this peer, by name. For all: [`Input::List`](crate::Input::List).
+    /// Returns the resources that were requested at this peer, by name. For all resources:
+    /// [`Listing`](crate::Listing).
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);

@@ -250,9 +250,7 @@ impl Node {
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
             }
-            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => {
-                self.answer_caller(call, Ok(Answer::Resized))
-            }
+            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer_caller(call, Ok(Answer::Done)),
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
                 self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
@@ -264,9 +262,9 @@ impl Node {
                 Outcome::Done
                 | Outcome::Advanced(_)
                 | Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource),
-            ) => self.answer_caller(call, Ok(Answer::Expelled)),
+            ) => self.answer_caller(call, Ok(Answer::Done)),
             (Ask::Revoke(call), Outcome::Done | Outcome::Refused(Refusal::NoResource)) => {
-                self.answer_caller(call, Ok(Answer::Revoked));
+                self.answer_caller(call, Ok(Answer::Done));
             }
             (Ask::Revoke(call), Outcome::Refused(Refusal::Superseded)) => {
                 let message = "the client of this slot has renewed it through another agent of its host meanwhile: try \
@@ -276,7 +274,7 @@ impl Node {
                     Err(Error::Refused { class: Class::Unavailable, message: message.to_owned() }),
                 );
             }
-            (Ask::SetVoters(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
+            (Ask::SetVoters(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Done)),
             (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),

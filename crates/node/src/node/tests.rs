@@ -24,6 +24,7 @@ use peerlock_types::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
+use crate::verb::{Cluster, Evict, Resize, SetVoters, Show};
 use crate::{Class, ClusterId, Event, Listing, NetEvent, Origin, Wait, Wanted};
 
 #[test]
@@ -318,7 +319,7 @@ fn show_list_and_look_report_the_cluster() {
     let mut world = World::of(3);
     let holder = world.acquire(2, Wanted { label: "backup".into(), ..wanted("r") });
     world.acquire(3, Wanted { label: "waits".into(), ..wanted("r") });
-    world.input(1, Input::Show { call: 5, name: "r".parse().unwrap() });
+    world.input(1, Input::call(5, Show { name: "r".parse().unwrap() }));
     let Some(Ok(Answer::Shown(details))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
     assert_eq!((details.slots, details.holders.len(), details.queue.len()), (1, 1, 1));
     assert_eq!((&details.holders[0].host[..], details.holders[0].free), ("host2", false));
@@ -326,23 +327,23 @@ fn show_list_and_look_report_the_cluster() {
     assert_eq!((&client.label[..], client.fencing), ("backup", world.fencing(2, holder)));
     assert!(client.ends.is_some_and(|ends| ends <= std::time::Duration::from_secs(15)));
     assert_eq!(details.queue[0].client.as_ref().unwrap().label, "waits");
-    world.input(1, Input::Show { call: 5, name: "s".parse().unwrap() });
+    world.input(1, Input::call(5, Show { name: "s".parse().unwrap() }));
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
-    world.input(3, Input::List { call: 6, listing: Listing::default() });
+    world.input(3, Input::call(6, Listing::default()));
     let Some(Ok(Answer::Listed(all))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert_eq!(
         all.iter().map(|it| (it.name.as_str(), it.slots, it.waiting_here)).collect::<Vec<_>>(),
         [("r", Some(1), 1)]
     );
     for (prefix, found) in [("r", 1), ("r0", 0), ("q", 0)] {
-        world.input(3, Input::List { call: 6, listing: Listing::of(prefix) });
+        world.input(3, Input::call(6, Listing::of(prefix)));
         assert!(matches!(world.answer(3), Some(Ok(Answer::Listed(all))) if all.len() == found), "{prefix}");
     }
     for prefix in ["a\nb".to_owned(), "x".repeat(256)] {
-        world.input(3, Input::List { call: 6, listing: Listing::of(prefix) });
+        world.input(3, Input::call(6, Listing::of(prefix)));
         assert!(matches!(world.answer(3), Some(Err(Error::BadName { .. }))));
     }
-    world.input(3, Input::Look { call: 7 });
+    world.input(3, Input::call(7, Cluster {}));
     let Some(Ok(Answer::Found(found))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert_eq!(found.cluster, CLUSTER.to_string());
     let mut names: Vec<_> = found.peers.iter().map(|it| (&it.name[..], it.up, it.session.is_some())).collect();
@@ -356,10 +357,10 @@ fn show_list_and_look_report_the_cluster() {
 fn command_without_quorum_fails_within_a_session() {
     let name = || "r".parse().unwrap();
     for input in [
-        Input::List { call: 9, listing: Listing::default() },
-        Input::Resize { call: 9, name: name(), slots: 2 },
-        Input::Expel { call: 9, name: name(), peer: PeerId::new(1) },
-        Input::SetVoters { call: 9, hosts: None },
+        Input::call(9, Listing::default()),
+        Input::call(9, Resize { name: name(), slots: 2 }),
+        Input::call(9, Evict { name: name(), peer: PeerId::new(1) }),
+        Input::call(9, SetVoters { hosts: None }),
     ] {
         let mut world = World::of(4); // Three of them vote.
         world.acquire(4, wanted("r"));
@@ -384,19 +385,19 @@ fn resize_and_expel_change_holders() {
     let holder = world.acquire(2, wanted("r"));
     let waits = world.acquire(1, wanted("r"));
     let third = world.acquire(1, wanted("r"));
-    world.input(1, Input::Resize { call: 5, name: "r".parse().unwrap(), slots: 2 });
-    assert_eq!(world.answer(1), Some(&Ok(Answer::Resized)));
+    world.input(1, Input::call(5, Resize { name: "r".parse().unwrap(), slots: 2 }));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Done)));
     assert!(world.fencing(1, waits).is_some() && world.fencing(1, third).is_none());
-    world.input(1, Input::Resize { call: 6, name: "r".parse().unwrap(), slots: 1 });
+    world.input(1, Input::call(6, Resize { name: "r".parse().unwrap(), slots: 1 }));
     let fencing = world.fencing(1, waits);
     world.input(1, Input::Release { call: None, ticket: waits });
     assert_eq!(world.fencing(1, third), None, "there is only one slot again");
-    world.input(1, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(2) });
+    world.input(1, Input::call(7, Evict { name: "r".parse().unwrap(), peer: PeerId::new(2) }));
     world.run(Span::from_secs(1));
-    assert_eq!(world.answer(1), Some(&Ok(Answer::Expelled)));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Done)));
     assert!(matches!(world.ended(2, holder), Some(Error::Revoked { forced: true, .. })));
     assert!(world.fencing(1, third) > fencing);
-    world.input(1, Input::Expel { call: 8, name: "s".parse().unwrap(), peer: PeerId::new(2) });
+    world.input(1, Input::call(8, Evict { name: "s".parse().unwrap(), peer: PeerId::new(2) }));
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
 }
 

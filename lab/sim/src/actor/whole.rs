@@ -8,6 +8,7 @@ use std::fmt;
 use std::mem::take;
 
 use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
+use peerlock_node::verb::{Evict, Remove, Resize, SetVoters};
 use peerlock_node::{
     self as node, Answer, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, Setup, TicketId, Ttl, Wait,
     Wanted,
@@ -338,7 +339,7 @@ impl Whole {
                 self.tickets.insert(id, ticket);
                 self.visits.get_mut(&ticket).expect("it has just requested").ticket = Some(id);
             }
-            Ok(Answer::Removed) => out.push(Effect::Note(Note::Removed)),
+            Ok(Answer::Done) if ticket != Ticket::new(ADMIN) => out.push(Effect::Note(Note::Removed)),
             Ok(Answer::Renewed(until)) => out.push(Effect::Until { ticket, until }),
             Ok(_) => {}
             Err(_) if self.visits.get(&ticket).is_some_and(|visit| visit.is_inside && visit.ticket.is_none()) => {
@@ -450,15 +451,15 @@ impl Actor for Whole {
             }
             Input::Command(Command::Drain) => node::Input::Drain,
             Input::Command(Command::Resize(resource, slots)) => {
-                node::Input::Resize { call: ADMIN, name: name_of(resource), slots }
+                node::Input::call(ADMIN, Resize { name: name_of(resource), slots })
             }
             Input::Command(Command::Remove(resource)) => {
-                node::Input::Remove { call: REMOVALS - resource as u64, name: name_of(resource) }
+                node::Input::call(REMOVALS - resource as u64, Remove { name: name_of(resource) })
             }
             Input::Command(Command::Force(resource, peer)) => {
-                node::Input::Expel { call: ADMIN, name: name_of(resource), peer }
+                node::Input::call(ADMIN, Evict { name: name_of(resource), peer })
             }
-            Input::Command(Command::Voters(hosts)) => node::Input::SetVoters { call: ADMIN, hosts },
+            Input::Command(Command::Voters(hosts)) => node::Input::call(ADMIN, SetVoters { hosts }),
             Input::Command(Command::Patience(is_patient)) => {
                 self.is_patient = is_patient;
                 return;

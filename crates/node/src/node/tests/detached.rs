@@ -8,6 +8,7 @@ use peerlock_types::Span;
 use super::super::*;
 use super::world::{World, wanted};
 use crate::session_state::Ask;
+use crate::verb::{Evict, Remove, Resize, Revoke, Show};
 use crate::{Class, Name, Ttl, Wanted};
 
 pub(super) fn detached(name: &str) -> Wanted {
@@ -72,7 +73,7 @@ fn grant_id_is_never_shown() {
         }
         world.run(Span::from_secs(30));
         for at in [1, 2, 3].into_iter().filter(|at| is_back || *at != 3) {
-            world.input(at, Input::Show { call: 5, name: "r".parse().unwrap() });
+            world.input(at, Input::call(5, Show { name: "r".parse().unwrap() }));
             world.run(Span::from_secs(6));
             let Some(Ok(Answer::Shown(shown))) = world.answer(at) else { panic!("{:?}", world.answer(at)) };
             assert!(shown.holders[0].detached && shown.holders[0].client.is_some(), "{shown:?}");
@@ -248,7 +249,7 @@ fn returned_grant_ends_when_it_expired_in_the_registry() {
         });
         let ticket = returned.expect("the register knows it");
         let holder = |world: &mut World| {
-            world.input(1, Input::Show { call: 7, name: "r".parse().unwrap() });
+            world.input(1, Input::call(7, Show { name: "r".parse().unwrap() }));
             let Some(Ok(Answer::Shown(shown))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
             shown.holders[0].client.clone().expect("there is a holder")
         };
@@ -428,7 +429,7 @@ fn revoked_detached_slot_waits_for_the_registry() {
     let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
     cut_from_leader(&mut world, true);
     let answers = world.received(2).len();
-    world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
+    world.input(2, Input::call(9, Revoke { name: "r".parse().unwrap(), peer: Some(peer), fencing }));
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
     let is_answered = |world: &World| world.received(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
@@ -439,7 +440,7 @@ fn revoked_detached_slot_waits_for_the_registry() {
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, waits).is_some());
-    assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Done)));
 }
 
 #[test]
@@ -452,13 +453,13 @@ fn revoked_grant_of_an_earlier_session_waits_for_registry() {
     assert!(world.node(3).problem().is_some() && world.ended(3, holder).is_none());
     let answers = world.received(2).len();
     let is_answered = |world: &World| world.received(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
-    world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
+    world.input(2, Input::call(9, Revoke { name: "r".parse().unwrap(), peer: Some(peer), fencing }));
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
     assert!(!is_answered(&world), "the register knows it");
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(5));
-    assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Done)));
     let next = world.acquire(2, wanted("r"));
     assert!(world.fencing(2, next).is_some());
 }
@@ -470,7 +471,7 @@ fn census_counts_the_slot_of_an_unrecorded_end() {
     let waits = over_unheard(&mut world, name, Some(2));
     assert!(world.fencing(2, waits).is_some(), "the second slot was free");
     let next = world.acquire(2, wanted(name));
-    world.input(2, Input::Resize { call: 7, name: name.parse().unwrap(), slots: 1 });
+    world.input(2, Input::call(7, Resize { name: name.parse().unwrap(), slots: 1 }));
     world.run(Span::from_secs(1));
     let key = name.parse::<Name>().unwrap().key();
     let third = world.node(3);
@@ -494,9 +495,9 @@ fn ended_grant_slot_is_lost_with_session_or_eviction() {
         let mut world = World::of(3);
         let waits = over_unheard(&mut world, "r", None);
         if forces {
-            world.input(2, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(3) });
+            world.input(2, Input::call(7, Evict { name: "r".parse().unwrap(), peer: PeerId::new(3) }));
             world.run(Span::from_secs(1));
-            assert_eq!(world.answer(2), Some(&Ok(Answer::Expelled)));
+            assert_eq!(world.answer(2), Some(&Ok(Answer::Done)));
             // It receives the eviction before the registry has recorded the end of the grant.
             world.slow_disks(true);
         } else {
@@ -534,12 +535,12 @@ fn remove_is_refused_until_the_last_end_is_recorded() {
     let mut world = World::of(3);
     let waits = over_unheard(&mut world, "r", None);
     world.input(2, Input::Release { call: None, ticket: waits });
-    world.input(2, Input::Remove { call: 7, name: "r".parse().unwrap() });
+    world.input(2, Input::call(7, Remove { name: "r".parse().unwrap() }));
     world.run(Span::from_secs(1));
     assert!(matches!(world.answer(2), Some(Err(Error::InUse { forced: false, .. }))), "{:?}", world.answer(2));
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
-    world.input(2, Input::Remove { call: 8, name: "r".parse().unwrap() });
+    world.input(2, Input::call(8, Remove { name: "r".parse().unwrap() }));
     world.run(Span::from_secs(3));
-    assert_eq!(world.answer(2), Some(&Ok(Answer::Removed)));
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Done)));
 }

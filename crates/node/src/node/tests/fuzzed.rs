@@ -12,6 +12,7 @@ use super::world::{World, wanted};
 use super::*;
 use crate::Name;
 use crate::fuzz::Fuzzer;
+use crate::verb::Show;
 
 const MAX_RETAINED: usize = 20_000;
 const MOST_DIALS: usize = 400;
@@ -52,7 +53,7 @@ impl Run {
             ..wanted(&format!("r{}", self.rng.below(3)))
         };
         world.input(number, Input::Acquire { call: 1, wanted: wanted.clone() });
-        world.input(number, Input::Show { call: 2, name: wanted.name });
+        world.input(number, Input::call(2, Show { name: wanted.name }));
         for bytes in world.overheard.iter_mut().flat_map(|(_, received)| received.drain(..)) {
             self.fuzzer.receive(&bytes);
         }

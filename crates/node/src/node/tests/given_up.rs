@@ -5,6 +5,7 @@ use peerlock_types::Span;
 use super::super::*;
 use super::world::{World, wanted};
 use crate::Name;
+use crate::verb::Resize;
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -73,7 +74,7 @@ fn given_up_party_answers_a_census() {
     // As if the registry had not applied the `Quit`: the coordinator asks all parties.
     let two = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
     assert!(two.parts.give_up(key, two.now));
-    world.input(3, Input::Resize { call: 7, name: "r".parse().expect("a name"), slots: 2 });
+    world.input(3, Input::call(7, Resize { name: "r".parse().expect("a name"), slots: 2 }));
     world.run(Span::from_secs(1));
     world.use_once(3, "r");
 }

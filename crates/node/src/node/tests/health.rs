@@ -5,6 +5,7 @@ use std::time::Duration;
 use peerlock_types::Span;
 
 use super::world::{World, wanted};
+use crate::verb::{Resize, Show};
 use crate::{Answer, Error, Health, Input, ResourceHealth, Stall};
 
 fn health(world: &World, number: u64) -> Health {
@@ -65,7 +66,7 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     world.acquire(3, wanted("r"));
     world.kill(3);
     world.run(Span::from_secs(1));
-    world.input(1, Input::Resize { call: 1, name: "r".parse().unwrap(), slots: 2 });
+    world.input(1, Input::call(1, Resize { name: "r".parse().unwrap(), slots: 2 }));
     world.run(Span::from_secs(2));
     let counts = [1, 2].into_iter().find(|number| resource(&world, *number).stall.is_some());
     let counts = counts.expect("one of them counts");
@@ -75,7 +76,7 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     assert!(ends < Duration::from_secs(18) && ends > Duration::from_secs(5), "{ends:?}");
     assert!(stall.why.starts_with("r has been stalled for 2 s: ") && stall.why.contains("host3 (disconnected for 3 s"));
     for asks in [1, 2] {
-        world.input(asks, Input::Show { call: 2, name: "r".parse().unwrap() });
+        world.input(asks, Input::call(2, Show { name: "r".parse().unwrap() }));
         world.run(Span::from_secs(3));
         let Some(Err(error @ Error::Recovering { since, missing, .. })) = world.answer(asks) else {
             panic!("{:?}", world.answer(asks));
@@ -90,7 +91,7 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     let ResourceHealth { generation, recoveries, slots, .. } = resource(&world, counts);
     assert_eq!((slots, recoveries + 1), (Some(2), generation), "one for the resize, one for the death");
     assert!(world.fencing(1, holder).is_some());
-    world.input(counts, Input::Show { call: 3, name: "r".parse().unwrap() });
+    world.input(counts, Input::call(3, Show { name: "r".parse().unwrap() }));
     world.run(Span::from_secs(1));
     assert!(matches!(world.answer(counts), Some(Ok(Answer::Shown(_)))), "{:?}", world.answer(counts));
 }

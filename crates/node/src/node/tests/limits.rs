@@ -7,6 +7,7 @@ use crate::Progress;
 use crate::connections::{Packet, Segment};
 use crate::contacts::Update;
 use crate::link::Frame;
+use crate::verb::Show;
 use crate::wire::{Body, encode, encode_body};
 
 fn tries(name: &str) -> Wanted {
@@ -105,7 +106,7 @@ fn waiters_are_bounded_and_survive_the_coordinator() {
         _ => None,
     });
     assert_eq!(last, Some(2 * MOST_WAITING as u32 - 1));
-    world.input(3, Input::Show { call: 7, name: "r".parse().unwrap() });
+    world.input(3, Input::call(7, Show { name: "r".parse().unwrap() }));
     world.run(Span::from_secs(4));
     let Some(Ok(Answer::Shown(shown))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert_eq!((shown.holders.len(), shown.queue.len()), (1, crate::wire::MAX_LISTED));

@@ -6,6 +6,7 @@ use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
+use crate::verb::Cluster;
 use crate::{NetEvent, Origin, Parting};
 
 const MINUTE: Span = Span::from_secs(60);
@@ -60,7 +61,8 @@ fn unneeded_links_end_and_voter_links_stay() {
     world.run(MINUTE * 10);
     assert!(others.iter().all(|number| world.links_of(*number) == voters), "no connection is re-opened");
     assert!((1..=12).all(|number| world.node(number).counters().sessions_lost == 0));
-    world.input(others[0], Input::Look { call: 1 });
+    // All members are visible nevertheless.
+    world.input(others[0], Input::call(1, Cluster {}));
     let Some(Ok(Answer::Found(found))) = world.answer(others[0]) else { panic!("{:?}", world.answer(others[0])) };
     assert_eq!(
         found.peers.iter().filter(|peer| peer.up && peer.session.is_some() && !peer.name.is_empty()).count(),

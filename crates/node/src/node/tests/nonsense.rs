@@ -7,6 +7,7 @@
 
 use super::world::{Spoil, World, wanted};
 use super::*;
+use crate::verb::Show;
 
 /// Returns a function that corrupts one in so many messages.
 fn spoil(seed: u64, one_in: u64) -> Spoil {
@@ -55,7 +56,7 @@ fn member_with_corrupted_messages_crashes_no_peer() {
             let name = format!("r{}", rng.below(3));
             let wanted = Wanted { wait: Wait::For(Span::from_secs(3)), slots: Some(2), ..wanted(&name) };
             world.input(number, Input::Acquire { call: 1, wanted });
-            world.input(number, Input::Show { call: 2, name: name.parse().unwrap() });
+            world.input(number, Input::call(2, Show { name: name.parse().unwrap() }));
             world.run(Span::from_millis(rng.below(80)));
             let received = world
                 .machines

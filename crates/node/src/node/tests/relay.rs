@@ -8,6 +8,7 @@ use super::world::{World, wanted};
 use crate::Origin;
 use crate::connections::{Packet, Segment};
 use crate::link::Frame;
+use crate::verb::Resize;
 use crate::wire::{Body, encode, encode_body};
 
 impl World {
@@ -52,7 +53,7 @@ fn unreachable_coordinator_is_reached_via_the_leader() {
     // A census is relayed, too: 1 joins, and the resource is resized.
     let third = world.acquire(1, wanted(name));
     world.run(Span::from_secs(1));
-    world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
+    world.input(1, Input::call(2, Resize { name: name.parse().unwrap(), slots: 2 }));
     world.run(Span::from_secs(4));
     assert!(world.fencing(1, third).is_some(), "the census is complete");
     world.apart.clear();

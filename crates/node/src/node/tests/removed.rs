@@ -5,6 +5,7 @@ use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
+use crate::verb::{Evict, Remove};
 use crate::{Class, Name, Refusal, Wanted};
 
 const SECOND: Span = Span::from_secs(1);
@@ -13,7 +14,7 @@ impl World {
     /// Returns the answer within a second, if any.
     fn remove(&mut self, at: u64, name: &str) -> Option<Result<Answer, Error>> {
         self.machines.get_mut(&at).expect("it is there").received.clear();
-        self.input(at, Input::Remove { call: 9, name: name.parse().expect("a name") });
+        self.input(at, Input::call(9, Remove { name: name.parse().expect("a name") }));
         self.run(SECOND);
         self.answer(at).cloned()
     }
@@ -44,7 +45,7 @@ fn recreated_resource_has_higher_fencing_numbers() {
         for at in [1, 2, 5] {
             let mut world = World::of(5);
             let before = users.iter().map(|user| world.pass_through(*user, wanted("r"))).max().expect("somebody");
-            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Removed)), "{users:?} {at}");
+            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Done)), "{users:?} {at}");
             assert_eq!(world.generation("r"), None);
             world.run(SECOND * 20);
             assert!((1..=5).all(|number| world.node(number).resources().is_empty()), "no host lists it");
@@ -57,7 +58,7 @@ fn recreated_resource_has_higher_fencing_numbers() {
                 assert!(fencing > before, "{fencing} after {before}");
                 last = last.max(fencing);
             }
-            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Removed)));
+            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Done)));
             assert!(world.pass_through(2, wanted("r")) > last);
         }
     }
@@ -82,7 +83,7 @@ fn used_resource_is_neither_removed_nor_disturbed() {
     assert_eq!(world.remove(4, "r"), used("host3"));
     assert_eq!(world.generation("r"), generation);
     world.input(3, Input::Release { call: None, ticket: second });
-    assert_eq!(world.remove(4, "r"), Some(Ok(Answer::Removed)));
+    assert_eq!(world.remove(4, "r"), Some(Ok(Answer::Done)));
     let no_such = Err(Error::NoSuchResource { name: "r".parse().expect("a name") });
     assert_eq!(world.remove(4, "r"), Some(no_such));
 }
@@ -97,7 +98,7 @@ fn detached_grant_of_a_dead_host_prevents_removal() {
     world.run(Span::from_secs(20));
     assert_eq!(world.remove(2, "r"), used("host3"));
     world.run(Span::from_secs(60));
-    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Done)));
     assert!(world.pass_through(1, wanted("r")) > before);
 }
 
@@ -111,7 +112,7 @@ fn removal_names_a_silent_party() {
     let Some(Err(Error::Recovering { missing, .. })) = world.answer(2) else { panic!("{:?}", world.answer(2)) };
     assert_eq!(missing.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["host4"]);
     world.run(SECOND * 20);
-    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Done)));
 }
 
 /// Only its own agent knows that it was notified.
@@ -120,14 +121,14 @@ fn evicted_session_prevents_removal() {
     let mut world = World::of(3);
     let holder = world.acquire(3, wanted("r"));
     let before = world.fencing(3, holder).expect("it was free");
-    world.input(1, Input::Expel { call: 1, name: "r".parse().expect("a name"), peer: PeerId::new(3) });
+    world.input(1, Input::call(1, Evict { name: "r".parse().expect("a name"), peer: PeerId::new(3) }));
     world.run(SECOND);
     assert!(world.ended(3, holder).is_some());
     let Some(Err(error @ Error::InUse { forced: true, .. })) = world.remove(2, "r") else { panic!("it is removed") };
     assert!(error.to_string().contains("evicted"), "{error}");
     // It uses the resource again, and quits for the deletion.
     assert!(world.pass_through(3, wanted("r")) > before);
-    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Done)));
     assert!(world.pass_through(3, wanted("r")) > before);
 }
 
@@ -136,7 +137,7 @@ fn request_during_removal_is_granted() {
     for step in 0..40 {
         let mut world = World::of(3);
         let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
-        world.step(1, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+        world.step(1, Input::call(9, Remove { name: "r".parse().expect("a name") }));
         for _ in 0..step {
             let Some((to, input)) = world.queue.pop_front() else {
                 world.run(Span::from_millis(100));
@@ -152,7 +153,7 @@ fn request_during_removal_is_granted() {
             assert!(world.fencing(user, ticket) > before.into_iter().max());
             world.input(user, Input::Release { call: None, ticket });
         }
-        assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)), "after {step} steps");
+        assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Done)), "after {step} steps");
     }
 }
 
@@ -161,7 +162,7 @@ fn requester_killed_during_removal_does_no_harm() {
     for step in 0..30 {
         let mut world = World::of(4);
         let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
-        world.step(4, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+        world.step(4, Input::call(9, Remove { name: "r".parse().expect("a name") }));
         for _ in 0..step {
             let Some((to, input)) = world.queue.pop_front() else {
                 world.run(Span::from_millis(100));
@@ -181,7 +182,7 @@ fn memory_of_a_removed_resource_survives_a_refused_join() {
     let mut world = World::of(3);
     let name: Name = "r".parse().expect("a name");
     world.pass_through(2, wanted("r"));
-    assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)));
+    assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Done)));
     let memory = world.node(2).parts.given_up(name.key()).expect("it was a party").memory;
     world.disconnect(2);
     world.acquire(2, wanted("r"));
@@ -202,7 +203,7 @@ fn lagging_voter_does_not_confirm_a_removal() {
     let mut world = World::of(2);
     world.pass_through(2, wanted("r"));
     world.frozen.insert(1);
-    world.step(2, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+    world.step(2, Input::call(9, Remove { name: "r".parse().expect("a name") }));
     let node = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
     let (session, host) = (SessionId::new(2), PeerId::new(2));
     let parties = vec![PartyView { session, host, since: 1 }];
@@ -212,7 +213,7 @@ fn lagging_voter_does_not_confirm_a_removal() {
     node.on_remove_found(9, Page { index: 100, resources: vec![found], more: false });
     for (index, is_removed) in [(99, false), (100, true)] {
         node.on_remove_found(9, Page { index, resources: Vec::new(), more: false });
-        let removed = |effect: &Effect| matches!(effect, Effect::Answer { answer: Ok(Answer::Removed), .. });
+        let removed = |effect: &Effect| matches!(effect, Effect::Answer { answer: Ok(Answer::Done), .. });
         assert_eq!(node.effects.iter().any(removed), is_removed, "{index}");
     }
 }

@@ -7,12 +7,13 @@ use super::super::session::label;
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
 use crate::session_state::Ask;
+use crate::verb::{Evict, Resize, Revoke, SetVoters};
 use crate::{Class, Name, Origin, Wanted};
 
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
     let (name, peer) = ("r".parse().unwrap(), PeerId::new(host));
     world.machines.get_mut(&at).unwrap().received.clear();
-    world.input(at, Input::Revoke { call: 9, name, peer, fencing });
+    world.input(at, Input::call(9, Revoke { name, peer: Some(peer), fencing }));
 }
 
 fn detached(note: &str) -> Wanted {
@@ -79,7 +80,7 @@ fn revoked_slot_is_handed_over_when_the_holder_stops() {
         world.input(holds, Input::Release { call: None, ticket: holder });
         assert!(world.fencing(3, waits).is_some());
         world.run(Span::from_secs(1));
-        assert_eq!(world.answer(asks), Some(&Ok(Answer::Revoked)));
+        assert_eq!(world.answer(asks), Some(&Ok(Answer::Done)));
         let sent = world.received(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
         assert_eq!(sent.count(), 1, "asked repeatedly, notified once");
     }
@@ -111,7 +112,7 @@ fn revoked_holder_keeps_its_slot_until_its_lease_ends() {
     assert_eq!((world.fencing(3, waits), world.answer(1)), (None, None), "the session was renewed, the lease was not");
     world.run(Span::from_secs(1));
     assert!(world.fencing(3, waits).is_some());
-    assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Done)));
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn revoked_detached_grant_ends_at_once() {
     assert_eq!(world.ended(2, holder), Some(&revoked()));
     assert!(world.fencing(1, waits).is_some());
     world.run(Span::from_millis(200));
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn detached_grant_of_a_dead_host_can_be_revoked() {
     assert_eq!(world.fencing(1, waits), None, "it is valid");
     revoke(&mut world, 3, 2, fencing);
     world.run(Span::from_secs(9));
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
     assert!(world.fencing(1, waits).is_some());
 }
 
@@ -152,7 +153,7 @@ fn revocation_affects_no_other_grant() {
     world.run(Span::from_secs(60));
     revoke(&mut world, 3, 2, one);
     world.run(Span::from_secs(11));
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
     assert!(world.fencing(1, waits).is_some_and(|fencing| fencing != other));
     let left: Vec<u64> = page(&world).resources[0].detached.iter().map(|grant| grant.fencing).collect();
     assert_eq!(left, [other]);
@@ -180,7 +181,7 @@ fn plain_release_does_not_evict_a_session_that_joined_since() {
     revoke(&mut world, 3, 2, fencing);
     world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_found(9, found);
     world.run(Span::from_secs(1));
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
     world.frozen.clear();
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second), "it was not revoked");
@@ -224,7 +225,7 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
         node.wait_for_register(9);
         node.session_state.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
         world.run(Span::from_secs(1));
-        assert_eq!(world.answer(3), Some(&Ok(Answer::Expelled)));
+        assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
     };
     copy(&mut world);
     assert!(world.has_lost(2, first));
@@ -240,8 +241,8 @@ fn late_commands_of_an_administrator_are_reported() {
     let mut world = World::of(3);
     world.acquire(2, wanted("r"));
     world.run(Span::from_secs(1));
-    world.input(1, Input::Resize { call: 7, name: name(), slots: 2 });
-    world.input(1, Input::SetVoters { call: 8, hosts: Some(vec![PeerId::new(1)]) });
+    world.input(1, Input::call(7, Resize { name: name(), slots: 2 }));
+    world.input(1, Input::call(8, SetVoters { hosts: Some(vec![PeerId::new(1)]) }));
     world.run(Span::from_secs(1));
     let resize = Command::Resize { resource: label(&name()), slots: 3, generation: 1 };
     let locations = Command::SetVoters { hosts: None, after: 0 };
@@ -288,7 +289,7 @@ fn lost_revocation_is_repeated() {
     let fencing = world.fencing(2, holder).unwrap();
     world.disconnect(2);
     let (name, peer) = ("r".parse().unwrap(), PeerId::new(2));
-    world.step(1, Input::Revoke { call: 9, name, peer, fencing });
+    world.step(1, Input::call(9, Revoke { name, peer: Some(peer), fencing }));
     world.run(Span::from_secs(1));
     assert!(world.has_lost(2, holder));
 }
@@ -299,7 +300,7 @@ fn revoking_an_unknown_grant_succeeds() {
     let holder = world.acquire(2, wanted("r"));
     let fencing = world.fencing(2, holder).unwrap();
     revoke(&mut world, 1, 2, fencing + 1);
-    assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Done)));
     assert_eq!(world.fencing(2, holder), Some(fencing), "the other grant is unaffected");
 }
 
@@ -325,7 +326,7 @@ fn evicted_returned_grant_reports_it_at_the_renewal() {
             world.input(2, Input::Renew { call: 4, ticket: returned });
             assert!(matches!(world.answer(2), Some(Ok(Answer::Renewed(_)))));
         }
-        world.input(1, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(2) });
+        world.input(1, Input::call(7, Evict { name: "r".parse().unwrap(), peer: PeerId::new(2) }));
         world.run(Span::from_secs(2));
         assert!(world.fencing(1, waits).is_some());
         world.input(2, Input::Renew { call: 5, ticket: returned });

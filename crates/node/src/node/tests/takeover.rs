@@ -3,6 +3,7 @@
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
 use crate::link::Frame;
+use crate::verb::Show;
 use crate::wire::{encode, encode_body};
 use crate::{Event, JournalEntry, Name, Origin, Ttl, Wanted};
 use peerlock_protocol::queue::Update;
@@ -86,7 +87,7 @@ fn grant_before_the_cluster_is_recorded_is_taken_over() {
 }
 
 fn held_for(world: &mut World, at: u64) -> Option<Duration> {
-    world.input(at, Input::Show { call: 7, name: "r".parse().unwrap() });
+    world.input(at, Input::call(7, Show { name: "r".parse().unwrap() }));
     world.run(Span::from_secs(1));
     let Some(Ok(Answer::Shown(shown))) = world.answer(at) else { panic!("{:?}", world.answer(at)) };
     Some(shown.holders.first()?.client.as_ref()?.age)
