@@ -112,7 +112,7 @@ mod tests {
         assert!(goes.iter_mut().all(|goes| goes.try_recv() == Err(TryRecvError::Empty)));
         drop(admission.arrive(at("10.0.0.3", 5)));
         assert_eq!(left(&admission), [1, 3, 4, 5]);
-        assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
+        assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it has to close");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
         // Among equals the oldest is closed.
         admission.leave(at("10.0.0.2", 3));
@@ -138,8 +138,8 @@ mod tests {
         admission.table.know("10.0.0.9".parse().unwrap());
         drop(admission.arrive(at("10.0.0.9", 1)));
         (2..20).for_each(|port| drop(admission.arrive(at("10.0.0.2", port))));
-        assert_eq!(left(&admission), [1, 18, 19], "strangers do not crowd it out");
+        assert_eq!(left(&admission), [1, 18, 19], "other connections do not displace it");
         (20..40).for_each(|port| drop(admission.arrive(at("10.0.0.9", port))));
-        assert_eq!(left(&admission), [18, 19, 38, 39], "nor does it crowd them out");
+        assert_eq!(left(&admission), [18, 19, 38, 39], "nor does it displace them");
     }
 }

@@ -67,7 +67,7 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
             return;
         }
         Err(_) => {
-            report.last = Some(Outcome::Failed(Unreached::Connection("nobody answers".to_owned())));
+            report.last = Some(Outcome::Failed(Unreached::Connection("no answer".to_owned())));
             return;
         }
     };

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn address_not_kept_is_dialled_once() {
+    fn address_not_maintained_is_dialled_once() {
         let (mut dials, address, now) = dials();
         assert!(dials.want(address, false, now));
         assert_eq!(dials.due(now), Some((address, false)));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_address_is_redialled_until_hopeless_or_forgotten() {
+    fn maintained_address_is_redialled_until_forgotten() {
         let (mut dials, address, now) = dials();
         dials.want(address, true, now);
         dials.dialling(address, 1);
@@ -190,11 +190,11 @@ mod tests {
         dials.found(2, PeerId::new(9), now);
         assert_eq!(dials.next(), None, "linked");
         dials.down(PeerId::new(8), now);
-        assert_eq!(dials.next(), None, "somebody else");
+        assert_eq!(dials.next(), None, "another peer");
         dials.down(PeerId::new(9), now);
         assert!(dials.next().is_some());
         dials.want(address, false, now);
-        assert_eq!(dials.due(now), Some((address, true)), "asked for now");
+        assert_eq!(dials.due(now), Some((address, true)), "requested now");
         dials.dialling(address, 3);
         dials.failed(3, true, now);
         assert_eq!(dials.next(), None, "hopeless");
@@ -231,12 +231,12 @@ mod tests {
             dials.want(at(port), true, later(millis));
         }
         for (connection, port) in [(1, 9), (2, 5)] {
-            assert_eq!(dials.due(later(9)), Some((at(port), false)), "who waits for longest");
+            assert_eq!(dials.due(later(9)), Some((at(port), false)), "the longest wait first");
             dials.dialling(at(port), connection);
         }
         assert_eq!((dials.due(later(9)), dials.next()), (None, None), "two at a time");
         dials.forget(at(9));
-        assert_eq!(dials.due(later(9)), None, "what is not wanted any more is under way all the same");
+        assert_eq!(dials.due(later(9)), None, "a forgotten address is still being dialled");
         dials.failed(1, false, now);
         assert_eq!(dials.due(later(9)), Some((at(1), false)));
         dials.dialling(at(1), 3);

@@ -44,12 +44,12 @@ fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpA
 /// The source address of outgoing traffic, from the routing table: nothing is sent. The destination is a documentation
 /// address.
 fn outward(every: IpAddr) -> Option<IpAddr> {
-    let somebody: IpAddr = match every {
+    let destination: IpAddr = match every {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
         IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
     };
     let socket = UdpSocket::bind((every, 0)).ok()?;
-    socket.connect((somebody, 9)).ok()?;
+    socket.connect((destination, 9)).ok()?;
     socket.local_addr().ok().as_ref().map(SocketAddr::ip)
 }
 

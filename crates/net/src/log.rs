@@ -15,21 +15,21 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
-            tracing::warn!(%address, %why, "an address was reached, but no link came about");
+            tracing::warn!(%address, %why, "connected, but no link was established");
         }
-        Unreached::Refused(_) => tracing::info!(%address, %why, "an address was reached, but no link came about"),
+        Unreached::Refused(_) => tracing::info!(%address, %why, "connected, but no link was established"),
         // Dead addresses are dialled forever.
-        Unreached::Connection(_) => tracing::debug!(%address, %why, "an address was not reached"),
+        Unreached::Connection(_) => tracing::debug!(%address, %why, "cannot connect"),
     }
 }
 
 pub(crate) fn malformed(address: SocketAddr) {
-    tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
+    tracing::warn!(%address, "link closed: the peer sent a malformed frame");
 }
 
 /// The connection was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
-    tracing::warn!(%address, why = %refusal, "a peer does not want this link");
+    tracing::warn!(%address, why = %refusal, "the peer refused this link");
 }
 
 #[derive(Default)]
@@ -41,14 +41,14 @@ pub(crate) struct Log {
 impl Log {
     pub fn not_accepted(&self, why: &io::Error) {
         if let Some(held_back) = open(&self.not_accepted) {
-            tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
+            tracing::warn!(%why, held_back, "cannot accept a connection: it waits until resources are available");
         }
     }
 
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // Normal in a healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {
-            tracing::debug!(%address, why = %refusal, "a connection is not needed");
+            tracing::debug!(%address, why = %refusal, "connection not needed");
             return;
         }
         match open(&self.refused) {
@@ -98,7 +98,7 @@ mod tests {
         let through = (0..1000).filter_map(|_| tap.open(started)).count();
         assert_eq!(through, LINES as usize);
         assert_eq!(tap.open(started + WINDOW / 2), None);
-        assert_eq!(tap.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line tells of the others");
+        assert_eq!(tap.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line counts the others");
         assert_eq!(tap.open(started + WINDOW), Some(0));
     }
 }

@@ -256,7 +256,7 @@ impl Net {
     /// Sends all queued messages and a goodbye to every peer, and waits for a bounded time until they have been read.
     pub async fn shutdown(self) {
         self.table.leave();
-        let everybody = async {
+        let all_ended = async {
             loop {
                 let ended = self.table.ended.notified();
                 tokio::pin!(ended);
@@ -268,7 +268,7 @@ impl Net {
             }
         };
         // A link whose queue does not drain never reaches its goodbye.
-        let _ = timeout(2 * self.goodbye, everybody).await;
+        let _ = timeout(2 * self.goodbye, all_ended).await;
     }
 }
 

@@ -220,7 +220,7 @@ mod tests {
         ] {
             let error = Secret::new(weak.as_bytes()).err().unwrap().to_string();
             assert!(error.contains(why) && error.contains("openssl rand -hex 32"), "{weak:?}: {error}");
-            assert!(weak.is_empty() || !error.contains(&weak), "a secret is not shown, not even a bad one");
+            assert!(weak.is_empty() || !error.contains(&weak), "even a weak secret is not shown");
         }
         assert!(Secret::new(format!("{digits}00").to_uppercase().as_bytes()).is_ok());
     }
@@ -247,12 +247,12 @@ mod tests {
         assert_eq!((both.len(), both[1]), (2, old[0]));
         assert_ne!(both[0], both[1]);
         assert_eq!(tag(&Secret::load(&path).unwrap()), both);
-        assert!(matches!(Secret::rotate(&path), Err(Error::SecretLines)), "one after the other");
-        assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), both, "and nothing has changed");
+        assert!(matches!(Secret::rotate(&path), Err(Error::SecretLines)), "a rotation is in progress");
+        assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), both, "the file is unchanged");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let new = tag(&Secret::finish(&path).unwrap());
         assert_eq!((new.len(), new[0]), (1, both[0]));
-        assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
+        assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "only one secret is left");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
         assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
         let link = directory.path().join("link");

@@ -83,8 +83,8 @@ impl Disk for FileDisk {
 /// Nothing that depends on a failed write is ever confirmed.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the registry file could not be written ({0}), so this process ends: it must not confirm anything that is not \
-     stored. Make room (or raise `ulimit -f` if it limits the file), or replace the disk, and start it again"
+    "the registry file could not be written ({0}), so this process ends: it must not confirm unstored entries. Free \
+     space on the disk, raise `ulimit -f` if it limits the file, or replace the disk, and start it again"
 )]
 pub struct Failure(#[source] io::Error);
 

@@ -108,20 +108,20 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => {
-                write!(f, "the slot is being lost: the command was asked to end, and is killed if it does not")
+                write!(f, "the slot is being lost: the command received SIGTERM, and is killed if it does not end")
             }
             Self::Killed => write!(f, "the slot is lost: the command was killed"),
-            Self::RunsOn => write!(f, "the slot is lost and the command runs on: others may run at the same time"),
+            Self::RunsOn => write!(f, "the slot is lost and the command continues: others may run at the same time"),
             Self::Untouchable(why) => {
                 write!(f, "the slot is lost and the command cannot be stopped ({why}): stop it yourself")
             }
             Self::Outlives => {
                 write!(f, "the slot is lost and processes of the command cannot be killed: stop them yourself")
             }
-            Self::NotStarted => write!(f, "the slot was lost before the command was started: it was not"),
+            Self::NotStarted => write!(f, "the slot was lost before the command was started, so it was not started"),
             Self::LeftBehind => write!(
                 f,
-                "the command has ended and has left processes that run without the slot: \
+                "the command has ended, and processes that it started continue without the slot: \
                  if they need it, let the command wait for them (`wait`)"
             ),
         }

@@ -262,7 +262,7 @@ fn child_processes_have_the_same_grace() {
     let run = Run::script(["term", LONG, &lease.path], &outer);
     lease.ends(LONG);
     assert_eq!(run.code().0, 76);
-    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n", "we waited for it");
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n", "the supervisor waited for it");
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn command_left_running_outlives_the_supervisor() {
     let dir = Dir::new();
     let mut run = Run::script(["none", "0", AGES], &family(&dir));
     let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
-    assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
+    assert_eq!(crate::common::children(run.pid()), [child.0], "there is no guard");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
     // As above.
@@ -507,7 +507,7 @@ fn dropped_supervision_kills_the_command() {
     lease.ends("drop");
     until_gone(child.0);
     until_gone(grandchild.0);
-    assert!(run.process.try_wait().unwrap().is_none(), "we live, so it was not our death");
+    assert!(run.process.try_wait().unwrap().is_none(), "the supervisor is alive");
 }
 
 #[test]
