@@ -1,6 +1,6 @@
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use thiserror::Error;
 
@@ -63,41 +63,30 @@ pub enum Unsent {
     Slow,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Why a link went down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Why {
-    /// The peer sent a goodbye.
+    #[error("it left")]
     Left,
-    /// The connection broke, or the peer's process died.
+    #[error("the connection broke")]
     Lost,
-    /// The peer did not answer several probes: it is frozen, overloaded or unreachable. A suspicion, not a fact.
+    /// A suspicion, not a fact: the peer is frozen, overloaded or unreachable.
+    #[error("it does not respond")]
     Silent,
-    /// The peer reads more slowly than this one sends.
+    #[error("it reads too slowly")]
     Slow,
+    #[error("it sent a malformed frame")]
     Malformed,
-    /// The application rejected the peer's messages.
+    /// By the judgement of the application.
+    #[error("it sent invalid messages")]
     HungUp,
-    /// The application no longer needs the link.
+    #[error("neither side needs it")]
     Unneeded,
-    /// A newer connection: the peer restarted, or noticed the loss first.
+    /// The peer restarted, or noticed the loss first.
+    #[error("a newer connection replaced it")]
     Replaced,
-    /// The cluster secret was replaced, and the link must be proved again.
+    #[error("the cluster secret was replaced, and the link has to be proved again")]
     Secret,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Left => "it left",
-            Self::Lost => "the connection broke",
-            Self::Silent => "it does not respond",
-            Self::Slow => "it reads too slowly",
-            Self::Malformed => "it sent a malformed frame",
-            Self::HungUp => "it sent invalid messages",
-            Self::Unneeded => "neither side needs it",
-            Self::Replaced => "a newer connection replaced it",
-            Self::Secret => "the cluster secret was replaced, and the link has to be proved again",
-        })
-    }
 }
 
 /// Why a connection did not become a link.

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
@@ -212,52 +210,38 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
+    #[error("the session has ended")]
     NoSession,
+    #[error("the session has not joined the resource")]
     NoParty,
+    #[error("it belongs to another host or session")]
     NotYours,
+    #[error("there is no such resource")]
     NoResource,
+    #[error("the resource is in another generation")]
     OldGeneration,
-    /// Changed since the sender's query.
+    #[error("it was changed since the query")]
     Superseded,
     /// Or it was renewed since.
+    #[error("there is no such grant")]
     NoSuchGrant,
     /// Or this process has a later session.
+    #[error(
+        "a later process of this host has had a session: another agent runs with a copy of this data directory, or \
+         this is an old copy of it"
+    )]
     OldProcess,
-    /// No such member, or it has no data directory.
+    #[error("only a member with a data directory can vote")]
     NoKeeper,
+    #[error("it was decided in an earlier term")]
     OldTerm,
+    #[error("the registry is full: it has reached one of its limits")]
     Full,
+    #[error("the cluster's registry has version {0}, which this program does not understand: upgrade it")]
     Version(u16),
     /// It has a party, a detached grant, or an evicted session without notice.
+    #[error("the resource is in use")]
     InUse,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSession => f.write_str("the session has ended"),
-            Self::NoParty => f.write_str("the session has not joined the resource"),
-            Self::NotYours => f.write_str("it belongs to another host or session"),
-            Self::NoResource => f.write_str("there is no such resource"),
-            Self::OldGeneration => f.write_str("the resource is in another generation"),
-            Self::Superseded => f.write_str("it was changed since the query"),
-            Self::NoSuchGrant => f.write_str("there is no such grant"),
-            Self::OldProcess => f.write_str(
-                "a later process of this host has had a session: another agent runs with a copy of this data \
-                 directory, or this is an old copy of it",
-            ),
-            Self::NoKeeper => f.write_str("only a member with a data directory can vote"),
-            Self::OldTerm => f.write_str("it was decided in an earlier term"),
-            Self::Full => f.write_str("the registry is full: it has reached one of its limits"),
-            Self::InUse => f.write_str("the resource is in use"),
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "the cluster's registry has version {version}, which this program does not understand: upgrade it"
-                )
-            }
-        }
-    }
 }

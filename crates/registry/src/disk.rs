@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 /// Complete when it would survive a power loss.
@@ -107,12 +107,20 @@ impl DiskThread {
     /// Calls `done` with the number of each completed write, and `failed` on the first error. A process with a voter
     /// then exits: [`Failure::end_process`].
     pub fn start(
-        disk: impl Disk + Send + 'static,
-        done: impl FnMut(u64) + Send + 'static,
+        mut disk: impl Disk + Send + 'static,
+        mut done: impl FnMut(u64) + Send + 'static,
         failed: impl FnOnce(Failure) + Send + 'static,
     ) -> io::Result<Self> {
-        let (jobs, todo) = channel();
-        let thread = thread::Builder::new().name("registry".into()).spawn(move || run(disk, &todo, done, failed))?;
+        let (jobs, todo) = channel::<(u64, Write)>();
+        let write_all = move || {
+            while let Ok((number, write)) = todo.recv() {
+                match disk.write(&write) {
+                    Ok(()) => done(number),
+                    Err(error) => return failed(Failure(error)),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("registry".into()).spawn(write_all)?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -130,15 +138,6 @@ impl Drop for DiskThread {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
-        }
-    }
-}
-
-fn run(mut disk: impl Disk, todo: &Receiver<(u64, Write)>, mut done: impl FnMut(u64), failed: impl FnOnce(Failure)) {
-    while let Ok((number, write)) = todo.recv() {
-        match disk.write(&write) {
-            Ok(()) => done(number),
-            Err(error) => return failed(Failure(error)),
         }
     }
 }

@@ -47,7 +47,7 @@ use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
 use crate::leases::surely;
 use crate::log::Log;
 use crate::mutation::Mutation;
-use crate::registry::decode_batch;
+use crate::registry::decode_commands;
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
@@ -214,7 +214,7 @@ impl Engine {
         // The file could not be read again.
         let is_ours = |entry: &Entry| {
             entry.kind != EntryKind::Commands || entry.data.is_empty() || {
-                !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
+                !matches!(decode_commands(&entry.data, self.versions), Err(Undecodable::Format))
             }
         };
         if !message.entries.iter().all(is_ours) {

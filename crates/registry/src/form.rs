@@ -93,26 +93,6 @@ pub struct Message {
 }
 
 impl Message {
-    pub(crate) fn without_snapshot(&self) -> Self {
-        let &Self { kind, from, to, term, log_term, index, commit, commit_term, reject, reject_hint, .. } = self;
-        let (context, entries, snapshot) = (self.context.clone(), self.entries.clone(), None);
-        Self {
-            kind,
-            from,
-            to,
-            term,
-            log_term,
-            index,
-            commit,
-            commit_term,
-            reject,
-            reject_hint,
-            context,
-            entries,
-            snapshot,
-        }
-    }
-
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
         Some(Self {

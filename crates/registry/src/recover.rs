@@ -19,7 +19,7 @@ use peerlock_types::{PeerId, Span};
 use crate::file::{self, Damage, Header, Record, Writer};
 use crate::form::{Entry, EntryKind, Hard, Snapshot};
 use crate::leases::patience;
-use crate::registry::decode_batch;
+use crate::registry::decode_commands;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
@@ -47,7 +47,7 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
     let mut commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
-    let entries = commands.try_for_each(|entry| decode_batch(&entry.data, versions).map(|_| ()));
+    let entries = commands.try_for_each(|entry| decode_commands(&entry.data, versions).map(drop));
     match state.and(entries) {
         Ok(_) => Ok((header.cluster, torn)),
         Err(why) => Err(damage(why, versions)),
@@ -71,7 +71,7 @@ fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Resu
         match entry.kind {
             EntryKind::Commands if entry.data.is_empty() => {}
             EntryKind::Commands => {
-                let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
+                let commands = decode_commands(&entry.data, versions).map_err(damage)?;
                 commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
             }
             // The recovered configuration is set separately.

@@ -24,7 +24,7 @@ pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::event::{EventKind, Topic};
 use crate::mutation::Mutation;
-use crate::wire::to_bytes;
+use crate::wire::{decode_versioned, encode_versioned};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_MEMBERS: usize = 16_384;
@@ -556,22 +556,16 @@ impl State {
 
     /// The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
-        to_bytes(self, self.version.to_le_bytes().to_vec())
+        encode_versioned(self, self.version)
     }
 
     pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
-        let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
-        let version = u16::from_le_bytes(*version);
-        if !versions.has(version) {
-            return Err(Undecodable::Version(version));
+        let (mut state, version): (Self, u16) = decode_versioned(bytes, versions)?;
+        if state.version != version || !state.is_possible() {
+            return Err(Undecodable::Format);
         }
-        match postcard::take_from_bytes::<Self>(rest) {
-            Ok((mut state, [])) if state.version == version && state.is_possible() => {
-                state.index = Index::of(&state.members, &state.sessions, &state.resources);
-                Ok(state)
-            }
-            Ok(_) | Err(_) => Err(Undecodable::Format),
-        }
+        state.index = Index::of(&state.members, &state.sessions, &state.resources);
+        Ok(state)
     }
 }
 

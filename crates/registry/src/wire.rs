@@ -8,13 +8,14 @@
 //! once it has received that, and so has its answer. So processes of adjacent versions understand each other.
 
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::event::{EventKind, Topic};
 use crate::form::Message;
 use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
-use crate::state::MOST_DETACHED;
+use crate::state::{MOST_DETACHED, Undecodable};
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
 /// In bytes, of an accepted message. Those sent are less than half as long.
@@ -153,6 +154,21 @@ pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: Cluster
 
 pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, start).expect("a Vec can grow, and every sequence has a known length")
+}
+
+pub(crate) fn encode_versioned(value: &impl Serialize, version: u16) -> Vec<u8> {
+    to_bytes(value, version.to_le_bytes().to_vec())
+}
+
+/// Also returns the version.
+pub(crate) fn decode_versioned<T: DeserializeOwned>(bytes: &[u8], versions: Versions) -> Result<(T, u16), Undecodable> {
+    let (version, rest) = bytes.split_first_chunk().ok_or(Undecodable::Format)?;
+    let version = u16::from_le_bytes(*version);
+    if !versions.has(version) {
+        return Err(Undecodable::Version(version));
+    }
+    let Ok((value, [])) = postcard::take_from_bytes(rest) else { return Err(Undecodable::Format) };
+    Ok((value, version))
 }
 
 /// Also returns the version.

@@ -8,14 +8,14 @@ use peerlock_types::{PeerId, Time};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
 use super::delivery::SentEvents;
-use super::{Batch, Origin, Registry, encode_batch};
+use super::{Origin, Registry};
 use crate::command::{Command, Outcome, Refusal};
 use crate::leases::{Leases, patience};
 use crate::look::{self, Found, Look};
 use crate::mutation::Mutation;
 use crate::state::MOST_SESSIONS;
 use crate::voters::{self, Change};
-use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
+use crate::wire::{Answer, Question, RegistryMessage, encode_versioned, to_bytes};
 use crate::{SessionId, VoterId};
 
 const MOST_BATCH: usize = 256;
@@ -315,8 +315,8 @@ impl Registry {
         };
         let mut most = lead.queue.len().min(MOST_BATCH);
         loop {
-            let batch = Batch(lead.queue.iter().take(most).map(|(command, _)| command.clone()).collect());
-            let data = encode_batch(&batch, version);
+            let commands: Vec<&Command> = lead.queue.iter().take(most).map(|(command, _)| command).collect();
+            let data = encode_versioned(&commands, version);
             if data.len() > LONG_ENTRY && most > 1 {
                 most /= 2;
                 continue;
