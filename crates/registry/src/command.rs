@@ -6,7 +6,6 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 pub const MOST_ADDRESSES: usize = 16;
 /// In one command or event.
 pub const MOST_NAMED: usize = 32_768;
-/// Their names fit into one message.
 pub const MOST_TAKEN: usize = 1024;
 pub const MAX_VOTERS: usize = 7;
 /// Terms and indices are below this, so that no increment overflows.
@@ -18,7 +17,7 @@ pub struct Info {
     pub name: Label,
     pub addresses: Vec<Label>,
     pub versions: Versions,
-    /// Has a data directory: can vote, and remains a member after its last session.
+    /// Only such a host can vote, and remains a member after its last session.
     pub keeps: bool,
 }
 
@@ -27,11 +26,9 @@ pub struct Info {
 pub struct Incarnation {
     /// Increases with every start of the agent.
     pub process: u64,
-    /// Counts the requests of the process.
     pub opening: u64,
 }
 
-/// An entry of the registry's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Opens a session. A retransmission returns the same one.
@@ -39,11 +36,10 @@ pub enum Command {
         host: PeerId,
         /// Random, for each session.
         nonce: u64,
-        /// Must exceed the host's latest, so that a late copy opens no session.
+        /// Must increase, so that a late copy opens no session.
         incarnation: Incarnation,
         ttl: Ttl,
         info: Info,
-        /// The voter whose file the process has.
         voter: Option<VoterId>,
         /// An earlier session, which ends; with it sessions that other processes opened to replace it, and never
         /// stored.
@@ -53,16 +49,16 @@ pub enum Command {
     },
     /// Sent by the session's process.
     Leave { session: SessionId },
-    /// Ends expired sessions. Has an effect only in an entry of `term`: see [`crate::leases`].
+    /// Has an effect only in an entry of `term`: see [`crate::leases`].
     End { sessions: Vec<SessionId>, term: u64 },
-    /// Makes a session a party. Creates the resource with `slots` if necessary.
+    /// Creates the resource with `slots` if necessary.
     Join { session: SessionId, resource: Label, slots: u32 },
     /// Opens a generation. Refused if the number has changed since `generation`.
     Resize { resource: Label, slots: u32, generation: u64 },
     /// Opens the next generation because `generation` runs out of fencing numbers.
     Renumber { resource: Label, generation: u64 },
-    /// Sent by the coordinator after a census. Removes parties that joined before `generation` and are not in
-    /// `remaining`: they reported no token and no waiter.
+    /// Sent by the coordinator after a census. Removes parties that joined before `generation` and reported no token
+    /// and no waiter.
     Close { session: SessionId, resource: Label, generation: u64, remaining: Vec<SessionId> },
     /// Records or renews a detached grant. Any session of the host may renew it.
     Detach {
@@ -75,13 +71,12 @@ pub enum Command {
         /// Opaque to the registry.
         note: Label,
     },
-    /// Sent by a session of the grant's host: the grant was released, or not given.
+    /// Sent by a session of the grant's host.
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
-    /// Evicts a party with all detached grants of its session, and opens a generation. Only fencing numbers protect
-    /// against its clients. `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has
-    /// joined again.
+    /// Evicts a party with all detached grants of its session. Only fencing numbers protect against its clients.
+    /// `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has joined again.
     Expel { resource: Label, session: SessionId, since: u64 },
-    /// Revokes a detached grant whose host does not answer, unless a session other than `session` has renewed it.
+    /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
     /// Has an effect only after `stretch` renewals.
     ExpireDetached { resource: Label, fencing: u64, stretch: u64 },
@@ -91,19 +86,18 @@ pub enum Command {
     /// Follows a change of voters. When it is committed, a majority has stored that the change is, and never counts
     /// with the former voters again.
     Settle { change: u64 },
-    /// Increases the version, when every voter and session understands the next.
+    /// When every voter and session understands the next version.
     Raise { version: u16 },
-    /// Removes a party that has discarded its state, and opens a generation. Refused in a later one, since the session
-    /// may have joined again.
+    /// Removes a party that has discarded its state. Refused in a later generation, since the session may have joined
+    /// again.
     Quit { session: SessionId, resource: Label, generation: u64 },
-    /// Deletes an unused resource. Later resources start with a higher generation.
+    /// Deletes an unused resource.
     Remove { resource: Label, generation: u64 },
     /// Ends the [quarantine](crate::State::quarantine).
     LiftQuarantine,
 }
 
 impl Command {
-    /// The sender, if it is a session.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Leave { session }
@@ -183,7 +177,6 @@ impl Command {
 pub struct Opening {
     pub resource: Label,
     pub generation: u64,
-    /// Takes the census. `None` without parties.
     pub coordinator: Option<SessionId>,
 }
 
@@ -193,7 +186,6 @@ pub enum Outcome {
     Opened {
         session: SessionId,
     },
-    /// Without sessions that had ended before.
     Ended {
         sessions: Vec<SessionId>,
     },

@@ -18,7 +18,7 @@ pub enum Write {
 pub trait Disk {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes and syncs. After an error this process must not write again: the content is unknown.
+    /// After an error this process must not write again: the content is unknown.
     fn write(&mut self, write: &Write) -> io::Result<()>;
 }
 
@@ -89,7 +89,7 @@ impl Disk for FileDisk {
 pub struct Failure(#[source] io::Error);
 
 impl Failure {
-    /// Reports the error and exits: after a failed sync the kernel may have dropped the data, and reports it only once.
+    /// After a failed sync the kernel may have dropped the data, and reports it only once.
     pub fn end_process(self) {
         // The log may be on the same full disk.
         _ = writeln!(io::stderr(), "peerlock: {self}");
@@ -104,8 +104,7 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Calls `done` with the number of each completed write, and `failed` on the first error. A process with a voter
-    /// then exits: [`Failure::end_process`].
+    /// A process with a voter exits after an error: [`Failure::end_process`].
     pub fn start(
         mut disk: impl Disk + Send + 'static,
         mut done: impl FnMut(u64) + Send + 'static,
@@ -126,7 +125,6 @@ impl DiskThread {
 
     /// Never blocks.
     pub fn write(&self, number: u64, write: Write) {
-        // Fails only after a reported error.
         if let Some(jobs) = &self.jobs {
             _ = jobs.send((number, write));
         }

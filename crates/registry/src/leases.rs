@@ -61,12 +61,12 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// Returns how long a leader waits after a `Yes` before it may end the session. A short session has less slack.
+/// After a `Yes`, until the leader may end the session. A short session has less slack.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// Returns how much of a span counted by another clock has passed for certain.
+/// So much has passed for certain of a span counted by another clock.
 pub(crate) fn surely(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
@@ -78,7 +78,6 @@ pub struct Leases {
     slack: Span,
     /// When each session was opened or last confirmed.
     said: BTreeMap<SessionId, Time>,
-    /// Their end is proposed, which is final.
     ending: BTreeSet<SessionId>,
     /// No session is due before this.
     earliest: Option<Time>,
@@ -94,8 +93,7 @@ impl Leases {
         self.earliest = None;
     }
 
-    /// Confirms a renewal, unless the session is ending. Call it once the round that started after the renewal is
-    /// complete, and everything up to it is applied.
+    /// Call it once the round that started after the renewal is complete, and everything up to it is applied.
     pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
@@ -131,7 +129,7 @@ impl Leases {
 }
 
 /// When each detached grant was last applied here. Every voter counts, so that an election does not restart the count.
-/// A restart of the voter does, which is late but safe.
+/// A restart does, which is late but safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
@@ -165,8 +163,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// In real nanoseconds, rounded against the claim: when the peer with the slowest clock stops, and when the leader
-    /// with the fastest one ends its session.
+    /// In real nanoseconds: when the peer with the slowest clock stops, and when the leader with the fastest one ends
+    /// its session.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);
@@ -200,7 +198,6 @@ mod tests {
     #[test]
     fn time_reported_by_another_voter_has_passed() {
         for silent in [1, 99, 1_000_000, 15_000_000_000, 3_600_000_000_000] {
-            // Counted by a fast clock, subtracted by a slow one.
             let (counted, passed) =
                 (silent * 1_010_000 / 1_000_000, |span: Span| span.as_nanos() * 1_000_000 / 990_000);
             assert!(passed(surely(Span::from_nanos(counted))) <= silent, "{silent} ns");

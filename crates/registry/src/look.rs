@@ -18,7 +18,6 @@ const LONG_PAGE: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
     Cluster,
-    /// Names begin with `prefix` and follow `after`.
     Resources {
         prefix: Option<Label>,
         after: Option<Label>,
@@ -40,7 +39,6 @@ pub enum Found {
     Resources(Page),
 }
 
-/// Members and voters, as one voter knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The last applied entry.

@@ -35,14 +35,12 @@ pub struct Recovered {
     pub cluster: ClusterId,
     pub voter: VoterId,
     pub host: PeerId,
-    /// Of the last entry. Of several files recover the one with the highest.
+    /// Of several files recover the one with the highest.
     pub last: (u64, u64),
-    /// How long nothing is granted after the start.
     pub quarantine: Span,
 }
 
-/// Checks whether a program of these versions can start with a voter's file. Returns its cluster and the length of a
-/// torn record at its end.
+/// A program of these versions can start with the file. Returns its cluster and the length of a torn record.
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
@@ -54,7 +52,6 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     }
 }
 
-/// Applies all entries, committed or not.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
     let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not received a snapshot yet"))?;
@@ -88,7 +85,7 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter of this file the only one, once the result is written. `chance` is random.
+/// Takes effect once the result is written. `chance` is random.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }

@@ -46,7 +46,7 @@ pub enum Effect {
         version: u16,
         registry_message: RegistryMessage,
     },
-    /// Then call [`Registry::on_written`]. Numbers are consecutive.
+    /// Then call [`Registry::on_written`].
     Write { number: u64, write: Write },
 }
 
@@ -68,7 +68,7 @@ pub struct Registry {
     snapshot_version: u16,
     writer: Writer,
     writes: u64,
-    /// Never reset: a round of one term is not mistaken for one of another.
+    /// Never reset: rounds of two terms are not mistaken.
     rounds: u64,
     grants: Grants,
     /// When this voter learned of it.
@@ -281,7 +281,7 @@ impl Registry {
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
-        // Also to an earlier voter of this host: this may be the only host that can reply.
+        // This may be the only host that can reply to an earlier voter.
         if self.state.is_retired(message.from) {
             if self.state.unsettled().is_none() {
                 self.send(from, RegistryMessage::Retired { voter: message.from });
@@ -462,7 +462,6 @@ mod tests {
     use crate::form::Kind;
     use crate::wire::Question;
 
-    /// A voter that leads alone and has completed its writes.
     fn leader() -> Registry {
         let info = Info {
             name: Label::new("host").expect("a short name"),

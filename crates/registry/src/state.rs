@@ -39,7 +39,7 @@ const MOST_GRANTS: usize = 65_536;
 /// Later resources are never deleted: a deletion raises the generations of all resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
 const MOST_VOTERS: usize = 64;
-/// More sessions, voters or generations than the lost voters have allocated.
+/// More than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
     pub host: PeerId,
-    /// The session for which its number was allocated. Only that process may start its file.
+    /// Only its process may start the file.
     pub session: Option<SessionId>,
 }
 
@@ -96,7 +96,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a new cluster: one member, which votes and has no session.
+    /// The state of a new cluster.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The state of a voter that has received nothing.
+    /// Of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -173,24 +173,21 @@ impl State {
         &self.resources
     }
 
-    /// No deleted resource has exceeded this generation.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// For this long after a recovery no generation is announced: the lost voters may have opened sessions unknown
-    /// here.
+    /// For this long no generation is announced: the lost voters may have opened sessions unknown here.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// Filters by the beginning of the name, and starts after `after`.
+    /// `after` is excluded.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
         after: Option<&Label>,
     ) -> impl Iterator<Item = (&Label, &Resource)> {
-        // Names with a common prefix are adjacent, the prefix itself first.
         let from = match (prefix, after) {
             (Some(prefix), after) if after.is_none_or(|after| after < prefix) => Bound::Included(prefix),
             (_, Some(after)) => Bound::Excluded(after),
@@ -258,8 +255,8 @@ impl State {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
 
-    /// Returns the last configuration change, unless a majority is known to have stored it as committed. Until then
-    /// former voters keep their files, since a restarted voter may need their votes.
+    /// The last configuration change, unless a majority is known to have stored it as committed. Until then former
+    /// voters keep their files, since a restarted voter may need their votes.
     pub fn unsettled(&self) -> Option<u64> {
         (self.settled < self.changes).then_some(self.changes)
     }
@@ -273,7 +270,6 @@ impl State {
             .collect()
     }
 
-    /// Every voter's host and session understands this next version.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -388,7 +384,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // Before `end`, which removes a member without a data directory along with its last session.
+        // Before `end`, which may remove the member.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -466,7 +462,7 @@ impl State {
         outcome
     }
 
-    /// Later resources start above the floor, so late messages about this one are of an earlier generation.
+    /// Later resources start above the floor, so late messages are of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -487,7 +483,6 @@ impl State {
         Outcome::Done
     }
 
-    /// Makes this host's file the only one: see `recover.rs`. The quarantine is at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -523,7 +518,7 @@ impl State {
         Outcome::Done
     }
 
-    /// Checks every invariant that this crate relies on: the state may come from outside.
+    /// The state may come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;

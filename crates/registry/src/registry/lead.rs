@@ -39,7 +39,7 @@ pub(super) struct Lead {
     leases: Leases,
     /// Proposed once the current entry is applied.
     queue: VecDeque<Wanted>,
-    /// Questions in `queue` or `flight`, so that no retransmission is proposed.
+    /// So that no retransmission is proposed.
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
     /// The current entry.
     flight: Option<(u64, Vec<Wanted>)>,
@@ -167,7 +167,7 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// At once: until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
+    /// Until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -188,7 +188,6 @@ impl Registry {
         }
     }
 
-    /// One round for all renewals since the last.
     fn begin_round(&mut self, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
@@ -297,7 +296,7 @@ impl Registry {
         }
     }
 
-    /// A host may ask for itself and its own sessions, and nothing that only a leader proposes.
+    /// For itself and its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -343,7 +342,7 @@ impl Registry {
         }
     }
 
-    /// Lost: the host has had no session for too long, or its session has another file or none.
+    /// Their host has had no session for too long, or its session has another file or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();
@@ -405,7 +404,7 @@ impl Registry {
         self.engine.propose_change(proposed, context);
     }
 
-    /// Transfers the leadership to another voter. Returns whether there is one. May fail; then call it again.
+    /// Returns whether there is another voter. May fail; then call it again.
     pub fn resign(&mut self, now: Time) -> bool {
         let is_received = self.halted.is_none() && self.hand_over();
         self.settle(now);

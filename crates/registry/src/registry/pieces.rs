@@ -18,7 +18,7 @@ use crate::form::{Message, Snapshot};
 use crate::wire::{MOST_SNAPSHOT, RegistryMessage};
 
 const PIECE: usize = 256 << 10;
-/// Unanswered repetitions until the transfer restarts with a newer snapshot.
+/// Unanswered repetitions before a newer snapshot replaces this one.
 const PATIENCE: u32 = 16;
 
 #[derive(Default)]

@@ -191,7 +191,6 @@ fn quit_removes_party_once() {
     assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
     assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
-    // A copy arrives after the session has joined again.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
     assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert!(resource(&state).parties().contains_key(&a));
@@ -552,7 +551,6 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     let joined = state.clone();
     assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
-    // A census has removed this session in between.
     let coordinator = resource(&state).coordinator().unwrap();
     let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
     assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
