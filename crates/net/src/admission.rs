@@ -34,7 +34,7 @@ struct Unauthenticated {
 }
 
 impl Admission {
-    /// `most` places for all addresses, and as many for addresses of members.
+    /// `most` places for all addresses, and as many for those of members.
     pub fn new(table: Arc<Table>, most: usize) -> Self {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
@@ -61,7 +61,7 @@ impl Admission {
     }
 }
 
-/// Removes the oldest connection of the address with the most places, of one kind.
+/// Of one kind.
 fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     let of_kind = |unauthenticated: &&Unauthenticated| unauthenticated.is_known == is_known;
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -75,7 +75,7 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// Counts an IPv6 /64 network as one source, since its owner has every address in it.
+/// An IPv6 /64 network is one source, since its owner has every address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -114,7 +114,6 @@ mod tests {
         assert_eq!(left(&admission), [1, 3, 4, 5]);
         assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it has to close");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Among equals the oldest is closed.
         admission.leave(at("10.0.0.2", 3));
         admission.leave(at("10.0.0.2", 3));
         drop(admission.arrive(at("10.0.0.4", 6)));

@@ -18,7 +18,6 @@ const LENGTH: usize = 2;
 /// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
-/// Read size, unless a message is longer.
 const CHUNK: usize = 16 * 1024;
 
 pub(crate) struct Channel<R, W> {
@@ -76,7 +75,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
     }
 
-    /// Counts received bytes, also of incomplete messages; its reader resets it.
     pub fn came(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.came)
     }
@@ -111,7 +109,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.filled -= self.taken;
         self.taken = 0;
         if self.filled == 0 && self.sealed.len() > CHUNK {
-            // Release the memory of a long message.
             (self.sealed, self.plain) = (Vec::new(), Vec::new());
         }
         if self.sealed.len() < wanted {
@@ -133,7 +130,6 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
-    /// Writes as many messages as needed.
     pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         for piece in plain.chunks(LONGEST - TAG) {
             let length = piece.len() + TAG;
@@ -198,7 +194,6 @@ mod tests {
                 let (written, received) = tokio::join!(near.writer.write(&said), receive);
                 assert!(written.is_ok() && received == said, "{length} bytes through {room}");
             }
-            // Waiting for the next message releases the memory of a long one.
             let (written, received) =
                 tokio::join!(near.writer.write(b"short"), async { far.reader.next().await.unwrap().to_vec() });
             assert!(written.is_ok() && received == b"short");

@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     Ended(PeerId),
 }
 
-/// Reports a connection's outcome to the hub, however its task ends.
+/// Reports an outcome to the hub, however the task ends.
 pub(crate) struct Report {
     number: u64,
     hub: mpsc::UnboundedSender<(u64, Outcome)>,
@@ -39,7 +39,6 @@ impl Report {
 
     fn linked(&mut self) {
         if let Some(peer) = self.peer {
-            // Fails if the whole peer stops.
             _ = self.hub.send((self.number, Outcome::Linked(peer)));
             self.last = Some(Outcome::Ended(peer));
         }
@@ -107,7 +106,6 @@ pub(crate) async fn answer(
     }
 }
 
-/// Identifies the other end and decides whether this connection becomes the link.
 async fn open(
     stream: TcpStream,
     role: Role,

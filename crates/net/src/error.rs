@@ -58,7 +58,6 @@ pub enum Unsent {
     Down,
     #[error("the message is longer than a frame")]
     TooLong,
-    /// The peer's queue was full, and the link has been closed.
     #[error("the peer reads too slowly: its link is down")]
     Slow,
 }
@@ -82,7 +81,6 @@ pub enum Why {
     HungUp,
     #[error("neither side needs it")]
     Unneeded,
-    /// The peer restarted, or noticed the loss first.
     #[error("a newer connection replaced it")]
     Replaced,
     #[error("the cluster secret was replaced, and the link has to be proved again")]
@@ -92,12 +90,10 @@ pub enum Why {
 /// Why a connection did not become a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// Either side does not know the other's secret.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
     #[error("it did not prove its membership in time")]
     Timeout,
-    /// The connection ended during the proof, or a proof is invalid.
     #[error("the connection broke before both sides had proved their membership")]
     Broken,
     /// Another version, or not a peer.
@@ -127,7 +123,6 @@ pub enum Refusal {
 pub enum Unreached {
     #[error("no connection: {0}")]
     Connection(String),
-    /// Either side may have refused the connection.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

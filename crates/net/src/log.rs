@@ -1,5 +1,4 @@
-//! Log lines of the network. They contain neither messages nor the secret. The application logs links, since it knows
-//! the host names.
+//! Log lines contain neither messages nor the secret. The application logs links, since it knows the host names.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +7,7 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Any host that reaches the port can cause lines, so there are at most this many per [`WINDOW`].
+/// Any host that reaches the port can cause lines.
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 

@@ -24,30 +24,29 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Address at which others reach this peer, if it differs from what they see: behind a forwarded port, or in a
-    /// container. Port 0 means the listening port.
+    /// If it differs from what others see: behind a forwarded port, or in a container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
     /// Interval of probes to a silent peer on a link in use.
     pub beat: Duration,
-    /// How many probes in a row may stay unanswered.
+    /// Unanswered probes in a row that are tolerated.
     pub missed: u32,
     /// How long after the last message a link counts as in use, and the interval of probes after that.
     pub rest: Duration,
-    /// Time limit for connecting, and again for the handshake and the hellos.
+    /// For connecting, and again for the handshake and the hellos.
     pub handshake: Duration,
-    /// How long to wait until others have read the goodbye.
+    /// Until others have read the goodbye.
     pub goodbye: Duration,
-    /// First delay before a redial; doubled with every failure.
+    /// The first delay; doubled with every failure.
     pub redial: Duration,
     pub redial_most: Duration,
-    /// In bytes. Longer frames end the link, so it must be the same in the whole cluster.
+    /// In bytes, the same in the whole cluster: longer frames end the link.
     pub max_message: usize,
     /// Bytes queued for one peer.
     pub outbox: usize,
-    /// Bytes from one peer that wait for the application before reading stops.
+    /// Bytes that wait for the application before reading stops.
     pub inbox: usize,
     pub max_peers: usize,
-    /// Incoming unproved connections; the same number again for addresses of members.
+    /// The same number again for addresses of members.
     pub max_unauthenticated: usize,
     pub max_dials: usize,
 }
@@ -84,16 +83,14 @@ impl Config {
         self
     }
 
-    /// Unproved connections: places of both kinds, and as many connections that have just arrived or are closing.
+    /// Places of both kinds, and as many connections that have just arrived or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
 }
 
 fn sound(mut config: Config) -> Config {
-    // A length on the wire has four bytes.
     config.max_message = config.max_message.min(u32::MAX as usize);
-    // A queue takes at least one message.
     config.outbox = config.outbox.max(cost(config.max_message));
     // Without a pause, probes would saturate the link.
     config.beat = config.beat.max(Duration::from_millis(1));
@@ -108,7 +105,6 @@ pub struct Epoch(pub(crate) u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Others can dial the peer at `address`.
     Up {
         peer: PeerId,
         epoch: Epoch,
@@ -126,14 +122,13 @@ pub enum Event {
         epoch: Epoch,
         bytes: Bytes,
     },
-    /// A maintained address is dialled again nevertheless.
     Unreached {
         address: SocketAddr,
         why: Unreached,
     },
 }
 
-/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
+/// Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
 pub struct Net {
     me: PeerId,
     address: SocketAddr,
