@@ -172,7 +172,6 @@ impl Net {
         self.advertised
     }
 
-    /// Others can [dial](crate::dialable) these, the likeliest first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
@@ -235,7 +234,6 @@ impl Net {
         Some(event)
     }
 
-    /// Includes peers whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
@@ -283,7 +281,6 @@ impl Keyring {
         self.0.secret().fingerprints()
     }
 
-    /// The secret that each peer has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }

@@ -26,7 +26,6 @@ pub struct Secret {
 #[derive(Clone)]
 pub(crate) struct Key(Hmac<Sha256>);
 
-/// Identifies a secret without revealing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(u64);
 
@@ -54,19 +53,18 @@ impl Secret {
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// Only the owner may be able to read the file. A final line end is ignored.
+    /// Only the owner may be able to read the file.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
 
-    /// Creates a missing file and its directory, readable by the owner only.
+    /// Creates a missing file, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         match create(path, &hex(&random())) {
-            // Another process created the file, atomically.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
             }
@@ -164,7 +162,6 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Only the owner may be able to read the file.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
     let mode = mode(&fs::metadata(path).map_err(unreadable)?);

@@ -42,7 +42,6 @@ const BATCH: usize = 64 * 1024;
 /// little that a network on which it takes a beat is useless.
 const MUCH: usize = 1024;
 
-/// Shared by all links of a peer.
 pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
@@ -63,7 +62,6 @@ pub(crate) struct Session<R, W> {
 struct Pulse {
     /// Since the detector's last beat.
     received: Arc<AtomicUsize>,
-    /// Either side has sent data since then.
     said: AtomicBool,
     stirred: Notify,
     /// The local application lags, so nothing is read.
@@ -115,8 +113,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
-        // From here to `run` nothing waits or fails: a connection that has its entry in the table is a link, and ends
-        // as one.
+        // From here to `run` nothing waits or fails: a connection with an entry in the table is a link, and ends as
+        // one.
         let (guard, take) = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
@@ -160,7 +158,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 }
 
-/// Writes the remaining messages and waits until the other side closes: closing first could overtake them.
+/// Closing first could overtake the messages.
 async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, last_words: VecDeque<Bytes>)
 where
     R: AsyncRead + Unpin,
@@ -171,7 +169,6 @@ where
     }
 }
 
-/// The peer's own statement, or the source address if that is unspecified.
 fn reachable(hello: &Hello, found: SocketAddr) -> SocketAddr {
     let ip = if hello.listen.ip().is_unspecified() { found.ip() } else { hello.listen.ip() };
     SocketAddr::new(ip, hello.listen.port())
@@ -183,7 +180,7 @@ async fn say<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Re
     writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Waits until the other side closes: closing first could overtake the reason.
+/// Closing first could overtake the reason.
 async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
     R: AsyncRead + Unpin,
@@ -222,7 +219,6 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
             Frame::Data(bytes) => {
                 pulse.say();
                 if !deliver(guard, bytes, pulse).await {
-                    // The reason has been recorded already.
                     return Why::Lost;
                 }
             }
@@ -242,7 +238,6 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
     }
 }
 
-/// Waits for room. Returns false if the link has ended.
 async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
     loop {
         match guard.deliver(bytes) {
@@ -289,7 +284,7 @@ async fn write<W: AsyncWrite + Unpin>(
             Work::Leave => {
                 let said = say(writer, &Frame::Bye).await;
                 if said.is_ok() {
-                    // The other side closes after reading the goodbye. Closing first could overtake it.
+                    // Closing first could overtake the goodbye.
                     sleep(config.goodbye).await;
                 }
                 return Why::Left;
@@ -323,7 +318,7 @@ where
 /// whose peer does not read cannot notice that.
 ///
 /// It counts ticks rather than time: if this process was frozen, the next tick comes together with the bytes that
-/// arrived meanwhile, and no peer is suspected.
+/// arrived meanwhile.
 async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
     let mut rested = 0;
     loop {
@@ -344,8 +339,8 @@ async fn used(pulse: &Pulse) {
     }
 }
 
-/// Returns `None` when the other side is alive and no data was sent for a long rest, of which `rested` beats have
-/// passed; or the reason why the link has ended.
+/// Returns `None` when no data was sent for a long rest, of which `rested` beats have passed; or the reason why the
+/// link has ended.
 async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut rested: u32) -> Option<Why> {
     let mut beat = ticks(config);
     let mut missed = 0;
@@ -415,7 +410,6 @@ mod tests {
         }
     }
 
-    /// With default times. Time is paused.
     struct Listener {
         guard: LinkGuard,
         pulse: Pulse,
@@ -482,7 +476,6 @@ mod tests {
         let (asked, why) = Listener::new().asked(&times).await;
         assert_eq!(why, None);
         for (asked, While(seconds, ..)) in asked.iter().zip(&times) {
-            // Probed at every second beat, or after a rest of twenty beats.
             assert!((8..=11).contains(asked), "{asked} times in {seconds} s");
         }
     }

@@ -21,14 +21,14 @@ use crate::identity::Name;
 use crate::random::random;
 use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
-/// The cost of a message beside its bytes, so that empty ones are bounded, too.
+/// Empty messages are bounded, too.
 const OVERHEAD: usize = 64;
 
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
 
-/// Failed dials queued for an application that does not read; further ones are only counted.
+/// Failed dials for an application that does not read.
 const UNREACHED: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,6 @@ pub(crate) struct Newcomer {
     pub peer: PeerId,
     pub name: Name,
     pub hello: Hello,
-    /// At which others can reach it.
     pub address: SocketAddr,
     /// The source address of this connection.
     pub found: IpAddr,
@@ -62,14 +61,13 @@ struct State {
     links: HashMap<PeerId, Link>,
     /// The newest ended link, as sent in `Hello`, until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
-    /// Where members are or may be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
     /// By sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
     /// With delayed messages.
     unhurried: Vec<(PeerId, Epoch)>,
-    /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
+    /// Inbox entries.
     changes: usize,
     unreached: usize,
     last_epoch: u64,
@@ -102,7 +100,6 @@ struct Signals {
 pub(crate) enum Work {
     /// Then report their cost.
     Messages(VecDeque<Bytes>, usize),
-    /// Send a goodbye and end the link.
     Leave,
     Nothing,
     /// The link has ended.
@@ -132,7 +129,6 @@ impl Table {
         }
     }
 
-    /// This peer decides between connections with that one.
     pub fn decides(&self, peer: PeerId) -> bool {
         self.me < peer
     }
@@ -146,7 +142,6 @@ impl Table {
         }
     }
 
-    /// Fails if there can be no link with this peer.
     pub fn greet(&self, peer: PeerId, name: Name) -> Result<Hello, Refusal> {
         let state = self.lock();
         self.admissible(&state, peer, name)?;
@@ -189,8 +184,8 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Another process with the same identity has replaced this one and is linked. A restarted process never returns
-    /// with its old incarnation, so both processes run.
+    /// The other process has replaced this one and is linked. A restarted process never returns with its old
+    /// incarnation, so both processes run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -198,7 +193,6 @@ impl Table {
         link.is_some_and(|link| link.newcomer.hello.incarnation != incarnation && link.before == Some(incarnation))
     }
 
-    /// A member is, or may be, at this address.
     pub fn know(&self, ip: IpAddr) {
         self.lock().know(ip, self.config.max_peers);
     }
@@ -211,7 +205,7 @@ impl Table {
         if state.leaving {
             return Err(Refusal::Leaving);
         }
-        // Connections with our own name are refused earlier, so our own number means another key.
+        // Our own name is refused earlier, so this is another key.
         if peer == self.me {
             return Err(Refusal::Collision);
         }
@@ -279,7 +273,7 @@ impl Table {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Queued messages are still written: they may contain the reason.
+    /// Queued messages may contain the reason, so they are still written.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
@@ -412,7 +406,7 @@ impl Table {
         Metrics { up: state.links.len() as u64, ..state.metrics.clone() }
     }
 
-    /// Ends every link with a goodbye once its queue is empty, and refuses new ones.
+    /// Queues are emptied first.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.leaving = true;
@@ -447,8 +441,8 @@ impl State {
         }
     }
 
-    /// Checks a proof again after the handshake: its secret may have been dropped meanwhile. If another one is
-    /// preferred since, the connection is refused, so that the next one proves the new secret.
+    /// The secret of a proof may have been dropped since the handshake. If another one is preferred since, the
+    /// connection is refused, so that the next one proves the new secret.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
         let preferred = self.secret.preferred();
         match newcomer.proved {
@@ -497,7 +491,6 @@ impl LinkGuard {
         self.signals.write.notified().await;
     }
 
-    /// Messages of this cost have been handed to the connection.
     pub fn written(&self, messages: usize, cost: usize) {
         let mut state = self.table.lock();
         state.metrics.sent += messages as u64;
@@ -526,7 +519,7 @@ impl LinkGuard {
         Ok(true)
     }
 
-    /// Takes the messages to be written on a link that the application has ended, with their cost.
+    /// To be written on a link that the application has ended, with their cost.
     pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
         let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = std::mem::take(&mut *last_words);
@@ -554,12 +547,11 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// For this many beats a link counts as in use after a message.
+    /// A link counts as in use for so long after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The longest time until a silent peer is detected.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.rest + self.beat * (self.missed + 1)
     }
