@@ -188,7 +188,8 @@ impl Clock {
 
     /// The clock jumps, and timers do not.
     ///
-    /// # Panics If this is the machine's clock.
+    /// # Panics
+    /// If this is the machine's clock.
     pub fn suspend(&self, span: Duration) {
         let clock = self.0.as_ref().expect("only a clock of tests can be put to sleep");
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -81,7 +81,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Returns the plaintext of the next message.
     ///
-    /// # Errors The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
+    /// # Errors
+    /// The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
     pub async fn next(&mut self) -> io::Result<&[u8]> {
         let length = loop {
             let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {

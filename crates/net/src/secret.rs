@@ -37,7 +37,8 @@ impl Secret {
 
     /// Parses a secret, or two lines: the new one and the previous one.
     ///
-    /// # Errors [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
+    /// # Errors
+    /// [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
     /// there are more lines, or equal ones.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -74,7 +75,8 @@ impl Secret {
 
     /// Creates a file with a new secret, and its directory.
     ///
-    /// # Errors [`Error::SecretUncreatable`], also if the file exists.
+    /// # Errors
+    /// [`Error::SecretUncreatable`], also if the file exists.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
@@ -82,7 +84,8 @@ impl Secret {
 
     /// Adds a new secret before the current one in a file, and returns both.
     ///
-    /// # Errors The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
+    /// # Errors
+    /// The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
     pub fn rotate(path: &Path) -> Result<Self, Error> {
         let old = read(path)?;
         if Self::new(&old)?.before.is_some() {
@@ -93,7 +96,8 @@ impl Secret {
 
     /// Removes the previous secret from a file, and returns the remaining one.
     ///
-    /// # Errors The file is unchanged.
+    /// # Errors
+    /// The file is unchanged.
     pub fn finish(path: &Path) -> Result<Self, Error> {
         let both = read(path)?;
         Self::new(&both)?;
