@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::table::Table;
 
 /// Resolves when an unproved connection must close.
-pub(crate) type Goes = oneshot::Receiver<()>;
+pub(crate) type MustClose = oneshot::Receiver<()>;
 
 pub(crate) struct Admission {
     table: Arc<Table>,
@@ -39,7 +39,7 @@ impl Admission {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
 
-    pub fn arrive(&self, address: SocketAddr) -> Goes {
+    pub fn arrive(&self, address: SocketAddr) -> MustClose {
         let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
         if waiting.iter().filter(|unauthenticated| unauthenticated.is_known == is_known).count() >= self.most {

@@ -37,7 +37,7 @@ pub(crate) struct Reader<R> {
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
-    came: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Writer<W> {
@@ -71,12 +71,12 @@ fn not_sealed(_: snow::Error) -> io::Error {
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     fn new(from: R, keys: Arc<StatelessTransportState>) -> Self {
-        let came = Arc::default();
-        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
+        let received = Arc::default();
+        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), received }
     }
 
-    pub fn came(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.came)
+    pub fn received(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.received)
     }
 
     /// Returns the plaintext of the next message.
@@ -119,7 +119,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             more => {
                 self.filled += more;
-                self.came.fetch_add(more, Ordering::Relaxed);
+                self.received.fetch_add(more, Ordering::Relaxed);
                 Ok(())
             }
         }

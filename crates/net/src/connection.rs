@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::channel::Channel;
 use crate::handshake::Role;
-use crate::session::{Session, Shared};
+use crate::link::{RunningLink, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
     };
     let opened = timeout(shared.config.handshake, open(stream, Role::Dialler, address, &shared, &mut report)).await;
     match opened.unwrap_or(Err(Refusal::Timeout)) {
-        Ok(session) => run(session, report).await,
+        Ok(link) => run(link, report).await,
         Err(refusal) => {
             shared.table.refused(refusal);
             report.refused(refusal);
@@ -97,7 +97,7 @@ pub(crate) async fn answer(
     shared.admission.leave(address);
     drop(entry);
     match opened {
-        Ok(session) => run(session, report).await,
+        Ok(link) => run(link, report).await,
         Err(refusal) => {
             shared.table.refused(refusal);
             shared.log.refused(refusal, address);
@@ -112,7 +112,7 @@ async fn open(
     address: SocketAddr,
     shared: &Arc<Shared>,
     report: &mut Report,
-) -> Result<Session<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
+) -> Result<RunningLink<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
     // A failure costs only latency.
     _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
@@ -122,10 +122,10 @@ async fn open(
         return Err(if interfaces::is_here(address.ip()) { Refusal::Myself } else { Refusal::Twin });
     }
     report.peer = Some(channel.name.number());
-    Session::open(channel, secret.preferred(), address, Arc::clone(shared)).await
+    RunningLink::open(channel, secret.preferred(), address, Arc::clone(shared)).await
 }
 
-async fn run(session: Session<OwnedReadHalf, OwnedWriteHalf>, mut report: Report) {
+async fn run(link: RunningLink<OwnedReadHalf, OwnedWriteHalf>, mut report: Report) {
     report.linked();
-    session.run().await;
+    link.run().await;
 }

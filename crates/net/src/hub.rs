@@ -14,8 +14,8 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::connection::{Outcome, Report, answer, dial};
 use crate::dials::Dials;
+use crate::link::Shared;
 use crate::random::random;
-use crate::session::Shared;
 use crate::{Refusal, Unreached};
 
 /// As many as systems usually allow.

@@ -33,8 +33,8 @@ pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
 
 #[derive(Default)]
 pub(crate) struct Log {
-    refused: Mutex<Tap>,
-    not_accepted: Mutex<Tap>,
+    refused: Mutex<RateLimiter>,
+    not_accepted: Mutex<RateLimiter>,
 }
 
 impl Log {
@@ -60,18 +60,18 @@ impl Log {
     }
 }
 
-fn open(tap: &Mutex<Tap>) -> Option<u64> {
-    tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
+fn open(limiter: &Mutex<RateLimiter>) -> Option<u64> {
+    limiter.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
 #[derive(Default)]
-struct Tap {
+struct RateLimiter {
     since: Option<Instant>,
     through: u32,
     held_back: u64,
 }
 
-impl Tap {
+impl RateLimiter {
     /// Returns how many lines were suppressed before this one, or `None` to suppress it.
     fn open(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn flood_logs_few_lines_and_a_count() {
-        let mut tap = Tap::default();
+        let mut limiter = RateLimiter::default();
         let started = Instant::now();
-        let through = (0..1000).filter_map(|_| tap.open(started)).count();
+        let through = (0..1000).filter_map(|_| limiter.open(started)).count();
         assert_eq!(through, LINES as usize);
-        assert_eq!(tap.open(started + WINDOW / 2), None);
-        assert_eq!(tap.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line counts the others");
-        assert_eq!(tap.open(started + WINDOW), Some(0));
+        assert_eq!(limiter.open(started + WINDOW / 2), None);
+        assert_eq!(limiter.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line counts the others");
+        assert_eq!(limiter.open(started + WINDOW), Some(0));
     }
 }

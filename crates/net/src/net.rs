@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::admission::Admission;
 use crate::hub::{self, Command};
+use crate::link::Shared;
 use crate::log::{self, Log};
-use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 

@@ -66,7 +66,7 @@ struct State {
     /// By sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
     /// With delayed messages.
-    unhurried: Vec<(PeerId, Epoch)>,
+    delayed: Vec<(PeerId, Epoch)>,
     /// Inbox entries.
     changes: usize,
     unreached: usize,
@@ -94,7 +94,7 @@ struct Signals {
     /// There is room in the inbox, or the link has ended.
     room: Notify,
     /// Queued when the application hung up.
-    last_words: Mutex<VecDeque<Bytes>>,
+    queued: Mutex<VecDeque<Bytes>>,
 }
 
 pub(crate) enum Work {
@@ -277,8 +277,8 @@ impl Table {
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
-            let last_words = std::mem::take(&mut link.outbox);
-            *link.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner) = last_words;
+            let queued = std::mem::take(&mut link.outbox);
+            *link.signals.queued.lock().unwrap_or_else(PoisonError::into_inner) = queued;
         }
         self.end_locked(&mut state, peer, epoch, why);
     }
@@ -313,20 +313,20 @@ impl Table {
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         self.queue(&mut state, to, epoch, bytes)?;
-        state.unhurried.push((to, epoch));
+        state.delayed.push((to, epoch));
         Ok(())
     }
 
     pub fn flush(&self) {
         let mut state = self.lock();
-        let mut unhurried = std::mem::take(&mut state.unhurried);
-        for (peer, epoch) in unhurried.drain(..) {
+        let mut delayed = std::mem::take(&mut state.delayed);
+        for (peer, epoch) in delayed.drain(..) {
             // Most have been written with another message meanwhile.
             if let Some(link) = state.link(peer, epoch).filter(|link| !link.outbox.is_empty()) {
                 link.signals.write.notify_one();
             }
         }
-        state.unhurried = unhurried; // Reuse the allocation.
+        state.delayed = delayed; // Reuse the allocation.
     }
 
     fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
@@ -432,7 +432,7 @@ impl State {
             known: VecDeque::new(),
             inbox: VecDeque::new(),
             inbox_costs: HashMap::new(),
-            unhurried: Vec::new(),
+            delayed: Vec::new(),
             changes: 0,
             unreached: 0,
             last_epoch: 0,
@@ -483,11 +483,11 @@ impl LinkGuard {
         }
     }
 
-    pub fn stir(&self) {
+    pub fn wake_writer(&self) {
         self.signals.write.notify_one();
     }
 
-    pub async fn worked(&self) {
+    pub async fn wait_for_work(&self) {
         self.signals.write.notified().await;
     }
 
@@ -520,9 +520,9 @@ impl LinkGuard {
     }
 
     /// To be written on a link that the application has ended, with their cost.
-    pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
-        let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        let messages = std::mem::take(&mut *last_words);
+    pub fn queued(&self) -> (VecDeque<Bytes>, usize) {
+        let mut queued = self.signals.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = std::mem::take(&mut *queued);
         let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
         (messages, cost)
     }
@@ -531,7 +531,7 @@ impl LinkGuard {
         self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         self.signals.room.notified().await;
     }
 

@@ -192,7 +192,7 @@ impl SessionClient {
     }
 
     /// A voter that can answer was found.
-    pub fn hurry(&mut self, now: Time) {
+    pub fn retry_now(&mut self, now: Time) {
         if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
             self.due = now;
         }
@@ -238,7 +238,7 @@ pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
 #[cfg(feature = "mutation")]
 impl SessionClient {
     /// The state that matters while every wake-up finds a request due.
-    pub fn what_matters(&self) -> impl Hash {
+    pub fn relevant_state(&self) -> impl Hash {
         let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, mutation: _, stopped } = self;
         (phase, renewals, openings, stops, stopped)
     }

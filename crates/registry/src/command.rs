@@ -78,8 +78,8 @@ pub enum Command {
     Expel { resource: Label, session: SessionId, since: u64 },
     /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
-    /// Has an effect only after `stretch` renewals.
-    ExpireDetached { resource: Label, fencing: u64, stretch: u64 },
+    /// Has an effect only after this number of renewals.
+    ExpireDetached { resource: Label, fencing: u64, renewals: u64 },
     /// With `None` the registry chooses. No voter is removed until all chosen ones have caught up. Refused unless
     /// `after` is the number of choices.
     SetVoters { hosts: Option<Vec<PeerId>>, after: u64 },

@@ -44,7 +44,7 @@ use slog::{Discard, Logger, o};
 use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
-use crate::leases::surely;
+use crate::leases::certainly_passed;
 use crate::log::Log;
 use crate::mutation::Mutation;
 use crate::registry::decode_commands;
@@ -189,11 +189,11 @@ impl Engine {
     }
 
     /// Drops messages that contradict something committed: the engine would panic.
-    pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
+    pub fn on_message(&mut self, message: Message, is_known: bool, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_recorded() {
             return Ok(()); // As in `tick`; the leader retries.
         }
-        if !is_seated && message.term > self.term() + MOST_TERMS {
+        if !is_known && message.term > self.term() + MOST_TERMS {
             return Err("a term that is too far ahead");
         }
         let log = &self.raw.raft.raft_log;
@@ -231,7 +231,7 @@ impl Engine {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
             Kind::VoteResponse if !message.reject && message.term == self.term() && !self.is_leader() => {
                 let silent = <[u8; 8]>::try_from(message.context.as_slice()).map_or(0, u64::from_le_bytes);
-                let at = now.as_nanos().saturating_sub(surely(Span::from_nanos(silent)).as_nanos());
+                let at = now.as_nanos().saturating_sub(certainly_passed(Span::from_nanos(silent)).as_nanos());
                 if !self.config.makes(Mutation::ReceivesAlone) {
                     self.received = Some(self.received(now).max(Time::from_nanos(at)));
                 }

@@ -101,8 +101,8 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: 
 }
 
 pub(crate) fn hosts(state: &State, index: u64, leader: Option<PeerId>, hosts: &[PeerId]) -> View {
-    let seated = state.voter_records().values().map(|voter_record| voter_record.host);
-    view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(seated).collect())
+    let voters = state.voter_records().values().map(|voter_record| voter_record.host);
+    view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(voters).collect())
 }
 
 fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<PeerId>) -> View {

@@ -25,11 +25,11 @@ use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, Sessio
 use questions::{Questions, RETRY};
 
 /// Between retransmissions after an `Elsewhere`.
-const HURRY: Span = Span::from_millis(300);
+const REDIRECTS: Span = Span::from_millis(300);
 /// Without a decision, until [`Member::missing`] reports.
 const PATIENCE: Span = Span::from_secs(1);
 /// For a leader's answer. Our choice: the shortest election timeout, and longer than any round trip.
-const DEAF: Span = Span::from_secs(1);
+const ANSWER_TIMEOUT: Span = Span::from_secs(1);
 const MOST_CONTACTS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub struct Member {
     client: SessionClient,
     registry: Option<Registry>,
     /// None is started twice.
-    been: Option<VoterId>,
+    highest_voter: Option<VoterId>,
     questions: Questions,
     /// All questions have higher numbers.
     first: u64,
@@ -120,7 +120,7 @@ pub struct Member {
     /// With the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
-    next_hurry: Time,
+    next_redirect: Time,
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
@@ -141,7 +141,7 @@ impl Member {
             config,
             client,
             registry: None,
-            been: None,
+            highest_voter: None,
             questions: Questions::default(),
             first,
             numbers: first,
@@ -158,7 +158,7 @@ impl Member {
             is_outdated: false,
             stopping: None,
             next_tick: now,
-            next_hurry: now,
+            next_redirect: now,
             writes: 0,
             unexpected: 0,
             out: Vec::new(),
@@ -350,7 +350,7 @@ impl Member {
     }
 
     fn adopt(&mut self, registry: Registry) {
-        self.been = self.been.max(Some(registry.voter()));
+        self.highest_voter = self.highest_voter.max(Some(registry.voter()));
         self.registry = Some(registry);
     }
 
@@ -400,7 +400,7 @@ impl Member {
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
             self.follow(self.identity.host, now);
         }
-        if self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= DEAF)).is_some() {
+        if self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= ANSWER_TIMEOUT)).is_some() {
             self.questions.hasten(now);
         }
         let to = match &mut self.leader {
@@ -488,13 +488,13 @@ impl Member {
     /// Only the process whose session the number was allocated for starts the file, once. Otherwise a voter could have
     /// forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
-        let is_new = self.been.is_none_or(|been| voter > been);
-        if let Some(been) = self.registry.as_ref().map(Registry::voter)
+        let is_new = self.highest_voter.is_none_or(|highest| voter > highest);
+        if let Some(former) = self.registry.as_ref().map(Registry::voter)
             && self.client.session() == Some(session)
             && is_new
             && alone
         {
-            self.on_retired(been);
+            self.on_retired(former);
         }
         if self.registry.is_none() && self.client.session() == Some(session) && is_new && self.identity.info.keeps {
             let rng = Rng::new(self.rng.bits());
@@ -549,9 +549,9 @@ impl Member {
                     self.leader.take_if(|lead| lead.host != host);
                     self.leader.get_or_insert(Lead { host, asked: None });
                 }
-                if self.leader.is_some() && now >= self.next_hurry {
-                    self.next_hurry = now + HURRY;
-                    self.client.hurry(now);
+                if self.leader.is_some() && now >= self.next_redirect {
+                    self.next_redirect = now + REDIRECTS;
+                    self.client.retry_now(now);
                     self.transmit(number, now);
                 }
             }
@@ -587,7 +587,7 @@ impl Member {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);
             if self.client.session().is_none() {
-                self.client.hurry(now);
+                self.client.retry_now(now);
             }
         }
     }
@@ -618,7 +618,7 @@ impl Member {
     fn check_leader(&mut self, now: Time) {
         let leads = self.registry.as_ref().is_some_and(Registry::is_leader);
         if leads && !std::mem::replace(&mut self.leads, leads) {
-            self.client.hurry(now);
+            self.client.retry_now(now);
             self.session_request(now);
             self.questions.all().into_iter().for_each(|number| self.transmit(number, now));
         }

@@ -212,7 +212,7 @@ impl State {
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
-        resource.words().find(|event| *event == (to, generation, topic))?;
+        resource.pending_events().find(|event| *event == (to, generation, topic))?;
         let kind = match topic {
             Topic::Opened => EventKind::Opened {
                 slots: resource.slots(),
@@ -306,7 +306,7 @@ impl State {
             }
             Command::Detach { session, resource, slot, fencing, ttl, note } => {
                 self.with_host(session, |state, host| {
-                    let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
+                    let grant = Detached { slot, session, host, generation: 0, ttl, renewals: 0, note };
                     let is_known =
                         state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
                     if !is_known && state.index.grants() >= MOST_GRANTS {
@@ -323,8 +323,8 @@ impl State {
             Command::TakeBack { resource, fencing, session } => {
                 self.with(&resource, |it| it.take_back(fencing, session))
             }
-            Command::ExpireDetached { resource, fencing, stretch } => {
-                self.with(&resource, |it| it.expire_detached(fencing, stretch))
+            Command::ExpireDetached { resource, fencing, renewals } => {
+                self.with(&resource, |it| it.expire_detached(fencing, renewals))
             }
             Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
             Command::Raise { version } if self.can_raise(version) => {
@@ -469,7 +469,7 @@ impl State {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         let is_used = !resource.parties().is_empty() || !resource.detached().is_empty();
-        if is_used && !makes(Mutation::RemovesUsed) || resource.has_forced() {
+        if is_used && !makes(Mutation::RemovesUsed) || resource.has_unnotified() {
             return Outcome::Refused(Refusal::InUse);
         }
         if resource.generation() >= MOST_REMOVED {
@@ -522,11 +522,11 @@ impl State {
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
-        let is_seated = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
+        let is_known = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
         let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
         numbers.into_iter().all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION
-            && voters.iter().chain(outgoing).chain(learners).all(is_seated)
+            && voters.iter().chain(outgoing).chain(learners).all(is_known)
             && learners.is_disjoint(voters)
             && learners.is_disjoint(outgoing)
             && (!voters.is_empty() || outgoing.is_empty() && learners.is_empty())

@@ -78,10 +78,10 @@ fn plan_chosen(
         return Some(Change::Drop(*learner));
     }
     let stays = |voter: &VoterId| is_chosen(voter) && !lost.contains(voter);
-    let seated: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
+    let voting_hosts: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
     let mut add = Vec::new();
     let mut waits = false;
-    for wanted in chosen.difference(&seated) {
+    for wanted in chosen.difference(&voting_hosts) {
         match conf.learners.iter().find(|learner| host(learner) == Some(*wanted)) {
             Some(learner) if caught_up(*learner) => add.push(*learner),
             Some(_) => waits = true,
@@ -111,12 +111,12 @@ fn can_vote(state: &State, host: PeerId) -> bool {
 
 /// The oldest session. A host without its file replaces its own voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
-    let is_seated = |host| {
+    let is_known = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
     };
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
     sessions
-        .filter(|(_, host)| can_vote(state, *host) && !is_seated(*host))
+        .filter(|(_, host)| can_vote(state, *host) && !is_known(*host))
         .min()
         .map(|(_, host)| host)
         .and_then(|host| state.session_of(host).map(|(session, _)| (session, host)))

@@ -218,7 +218,9 @@ async fn inbox_counts_messages_of_ended_links() {
     let last = table.take(with_hello(first, |hello| hello.incarnation = 4)).unwrap();
     let notified: Vec<String> = events(&table).into_iter().filter(|event| !event.contains(['+', '-'])).collect();
     assert_eq!(notified, ["1 a", "1 b"]);
-    tokio::time::timeout(Duration::from_secs(60), last.room()).await.expect("a waiting reader is notified of room");
+    tokio::time::timeout(Duration::from_secs(60), last.wait_for_room())
+        .await
+        .expect("a waiting reader is notified of room");
     assert_eq!(last.deliver("c".into()), Ok(true));
     events(&table);
     assert!(table.lock().inbox_costs.is_empty(), "no entry without messages");
@@ -257,7 +259,7 @@ fn delayed_message_goes_with_the_next_or_a_flush() {
     let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
     let is_woken = |link: &LinkGuard| {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        std::pin::pin!(link.worked()).poll(&mut context).is_ready()
+        std::pin::pin!(link.wait_for_work()).poll(&mut context).is_ready()
     };
     let to_write = |link: &LinkGuard| match link.work() {
         Work::Messages(messages, _) => messages.iter().map(|bytes| String::from_utf8_lossy(bytes).into()).collect(),

@@ -73,7 +73,7 @@ async fn probe_is_answered() {
 }
 
 #[tokio_test]
-async fn answers_keep_an_idle_link_up() {
+async fn idle_link_stays_up_while_answered() {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;

@@ -43,7 +43,7 @@ pub(super) struct SentEvents {
 impl SentEvents {
     fn forget(&mut self, state: &State) {
         self.events.retain(|(name, session, generation, topic), _| {
-            let pending = state.resources().get(name).into_iter().flat_map(|it| it.words());
+            let pending = state.resources().get(name).into_iter().flat_map(|it| it.pending_events());
             pending.into_iter().any(|event| event == (*session, *generation, *topic))
         });
         self.closed.retain(|session, _| state.sessions().contains_key(session));
@@ -95,7 +95,7 @@ impl Registry {
                 sent.next = Some(name.clone());
                 break;
             }
-            for (session, generation, topic) in resource.words() {
+            for (session, generation, topic) in resource.pending_events() {
                 let event = (name.clone(), session, generation, topic);
                 if topic == Topic::Opened && is_quarantined || !sent.is_due(&event, now) {
                     continue;

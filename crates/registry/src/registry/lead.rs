@@ -118,9 +118,9 @@ impl Registry {
         let mut expired = Vec::new();
         for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
-                let (stretch, ttl) = (grant.stretch, grant.ttl.span());
-                if self.grants.has_expired((name, fencing), stretch, ttl, self.config.slack, now) {
-                    expired.push(Command::ExpireDetached { resource: name.clone(), fencing, stretch });
+                let (renewals, ttl) = (grant.renewals, grant.ttl.span());
+                if self.grants.has_expired((name, fencing), renewals, ttl, self.config.slack, now) {
+                    expired.push(Command::ExpireDetached { resource: name.clone(), fencing, renewals });
                 }
             }
         }
@@ -220,7 +220,7 @@ impl Registry {
     fn confirm(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if self.state.sessions().contains_key(&session) {
-            if lead.leases.may_say_yes(session, now) {
+            if lead.leases.confirm(session, now) {
                 let voters = self.state.voter_hosts();
                 self.answer_to(origin, Answer::Yes { session, renewal, voters });
             }

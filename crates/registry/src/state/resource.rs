@@ -55,7 +55,7 @@ pub struct Detached {
     pub generation: u64,
     /// Counted by each voter since it has applied the entry.
     pub ttl: Ttl,
-    pub stretch: u64,
+    pub renewals: u64,
     /// Opaque to the registry.
     pub note: Label,
 }
@@ -120,12 +120,12 @@ impl Resource {
     }
 
     /// Its session may not have been notified.
-    pub(super) fn has_forced(&self) -> bool {
+    pub(super) fn has_unnotified(&self) -> bool {
         !self.expelled.is_empty()
     }
 
     /// Session, generation and topic.
-    pub fn words(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
+    pub fn pending_events(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
         let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
         let expired = self.coordinator.into_iter().flat_map(move |it| {
             self.expired.keys().map(move |fencing| (it, self.generation, Topic::Expired(*fencing)))
@@ -281,7 +281,7 @@ impl Resource {
                 // This may be a late copy of an earlier renewal, and the client knows the later end.
                 known.ttl = known.ttl.max(grant.ttl);
                 known.session = known.session.max(grant.session);
-                (known.stretch, known.note) = (known.stretch + 1, grant.note);
+                (known.renewals, known.note) = (known.renewals + 1, grant.note);
                 return Outcome::Done;
             }
             Some(_) => return Outcome::Refused(Refusal::NotYours),
@@ -299,7 +299,7 @@ impl Resource {
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);
         }
-        self.detached.insert(fencing, Detached { generation: self.generation, stretch: 0, ..grant });
+        self.detached.insert(fencing, Detached { generation: self.generation, renewals: 0, ..grant });
         Outcome::Done
     }
 
@@ -314,9 +314,9 @@ impl Resource {
         Outcome::Done
     }
 
-    pub(super) fn expire_detached(&mut self, fencing: u64, stretch: u64) -> Outcome {
+    pub(super) fn expire_detached(&mut self, fencing: u64, renewals: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            Some(grant) if grant.stretch == stretch => {
+            Some(grant) if grant.renewals == renewals => {
                 self.forget(fencing);
                 Outcome::Done
             }

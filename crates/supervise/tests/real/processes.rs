@@ -462,7 +462,7 @@ fn command_left_running_outlives_the_supervisor() {
 
 /// The guard kills the command, and the supervisor reports it later.
 #[test]
-fn a_frozen_supervisor_does_not_keep_the_command_alive() {
+fn frozen_supervisor_does_not_extend_the_command() {
     let dir = Dir::new();
     let run = Run::script(["term", "100", "2000"], &family(&dir));
     let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
