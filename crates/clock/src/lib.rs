@@ -34,20 +34,18 @@ use tokio::time::{Instant, sleep};
 /// (`peerlock-supervise`).
 pub const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// Reads that took longer are repeated, which bounds the error of a [`Moment`]. A hundred times the usual duration: the
-/// thread was interrupted.
+/// Bounds the error of a [`Moment`]. A hundred times the usual duration: the thread was interrupted.
 const ENOUGH: Duration = Duration::from_micros(20);
 
 /// The quickest attempt counts.
 const READS: usize = 8;
 
-/// Timers for longer spans are set early. The error of shorter ones is at most a tenth of this.
+/// The error of a shorter span is at most a tenth of this.
 const EXACT: Duration = Duration::from_millis(20);
 
-/// The latest moment read by any thread of this process.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
-/// A moment on a clock that never goes back and includes time in suspend, until a reboot.
+/// Never goes back, and includes time in suspend, until a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
@@ -58,12 +56,12 @@ impl Moment {
         Self::from_nanos(LATEST.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
-    /// Returns how long after `earlier` this is, or zero.
+    /// Or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The nanoseconds since the boot, enough for 584 years.
+    /// Since the boot, enough for 584 years.
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -73,7 +71,7 @@ impl Moment {
     }
 
     /// Returns the time on `CLOCK_BOOTTIME` for which to set a kernel timer. The timer may expire before this moment,
-    /// and then has to be set again. It expires at most 3 ms after it, however NTP slews kernel timers.
+    /// and at most 3 ms after it.
     pub fn timer(self) -> Duration {
         // Read first: if the machine suspends between the two reads, the timer expires on resume.
         let kernel_now = kernel(ClockId::CLOCK_BOOTTIME);
@@ -85,9 +83,8 @@ fn kernel(clock: ClockId) -> Duration {
     clock_gettime(clock).expect("every Linux since 2.6.39 has this clock").into()
 }
 
-/// The clocks cannot be read atomically. `CLOCK_MONOTONIC` is read last, so the result is too small by at most the
-/// duration of the reads. If the machine suspends between two reads, the result is that of the moment before or after
-/// the suspend.
+/// `CLOCK_MONOTONIC` is read last, so the result is too small by at most the duration of the reads. If the machine
+/// suspends between two reads, the result is that of the moment before or after the suspend.
 fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
     let mut best = (Duration::MAX, Duration::ZERO);
     for _ in 0..READS {
@@ -130,7 +127,7 @@ pub fn slept() -> Duration {
     kernel(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
 }
 
-/// The system's clock, disciplined by NTP, and the hardware's, read together.
+/// The system's clock, disciplined by NTP, and the hardware's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     disciplined: Duration,
@@ -150,8 +147,8 @@ impl Reading {
         self.raw.saturating_sub(earlier.raw)
     }
 
-    /// Returns how much faster than the hardware's clock the system's has run since `earlier`, in ppm. Over 100 ms,
-    /// reading them one after the other causes an error of about 1.
+    /// Returns how much faster than the hardware's clock the system's has run since `earlier`. Over 100 ms, the error
+    /// is about 1.
     pub fn ppm_since(self, earlier: Self) -> i64 {
         let span = |late: Duration, early: Duration| late.saturating_sub(early).as_nanos() as i128;
         let (disciplined, raw) = (span(self.disciplined, earlier.disciplined), span(self.raw, earlier.raw));
@@ -159,7 +156,6 @@ impl Reading {
     }
 }
 
-/// The clock that a peer reads. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Pausable>>);
 
@@ -175,7 +171,7 @@ impl Clock {
         Self(None)
     }
 
-    /// Returns a clock for tests, which follows tokio's clock and can be suspended.
+    /// Follows tokio's clock and can be suspended.
     pub fn pausable() -> Self {
         Self(Some(Arc::new(Pausable { started: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
     }
@@ -190,16 +186,16 @@ impl Clock {
         }
     }
 
-    /// Simulates a suspend of this length that ends now: the clock jumps, and timers do not.
+    /// The clock jumps, and timers do not.
     ///
-    /// # Panics If this is the machine's clock.
+    /// # Panics
+    /// If this is the machine's clock.
     pub fn suspend(&self, span: Duration) {
         let clock = self.0.as_ref().expect("only a clock of tests can be put to sleep");
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns how long to sleep before reading the clock again, if the next action is at `then`. The timer may expire
-    /// before `then`, and at most 3 ms after it.
+    /// How long to sleep before reading the clock again. The timer may expire before `then`, and at most 3 ms after it.
     pub fn nap(&self, then: Moment) -> Duration {
         early(then.since(self.now())).min(LONGEST_NAP)
     }
@@ -231,11 +227,10 @@ mod tests {
         assert_eq!((now + Duration::MAX).nanos(), u64::MAX);
     }
 
-    /// A machine with a slewed system clock and a correct hardware clock.
+    /// The system clock is slewed, the hardware clock is correct.
     struct Machine {
         raw: Cell<Duration>,
         slept: Cell<Duration>,
-        /// The rate of the system clock, in ppm.
         rate: u32,
         /// After this many reads of a clock the thread is interrupted for 5 ms.
         interrupted: usize,
@@ -266,7 +261,6 @@ mod tests {
             self.raw.get() + self.slept.get()
         }
 
-        /// Returns how far a moment is outside the interval of its reads.
         fn error(&self) -> Duration {
             let started = self.now();
             let moment = moment(|clock| self.read(clock));
@@ -350,7 +344,7 @@ mod tests {
         let (then, started) = (clock.now() + 10 * SECOND, Instant::now());
         clock.sleep_until(then).await;
         assert!(clock.now() >= then && started.elapsed() < 10 * SECOND + Duration::from_millis(10));
-        // The machine is suspended for nine of the next ten seconds, unnoticed by tokio's timers.
+        // For nine of the next ten seconds, unnoticed by tokio's timers.
         let (then, started) = (clock.now() + 10 * SECOND, Instant::now());
         let sleeper = tokio::spawn({
             let clock = clock.clone();

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::table::Table;
 
 /// Resolves when an unproved connection must close.
-pub(crate) type Goes = oneshot::Receiver<()>;
+pub(crate) type MustClose = oneshot::Receiver<()>;
 
 pub(crate) struct Admission {
     table: Arc<Table>,
@@ -34,12 +34,12 @@ struct Unauthenticated {
 }
 
 impl Admission {
-    /// `most` places for all addresses, and as many for addresses of members.
+    /// `most` places for all addresses, and as many for those of members.
     pub fn new(table: Arc<Table>, most: usize) -> Self {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
 
-    pub fn arrive(&self, address: SocketAddr) -> Goes {
+    pub fn arrive(&self, address: SocketAddr) -> MustClose {
         let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
         if waiting.iter().filter(|unauthenticated| unauthenticated.is_known == is_known).count() >= self.most {
@@ -61,7 +61,7 @@ impl Admission {
     }
 }
 
-/// Removes the oldest connection of the address with the most places, of one kind.
+/// Of one kind.
 fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     let of_kind = |unauthenticated: &&Unauthenticated| unauthenticated.is_known == is_known;
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -75,7 +75,7 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// Counts an IPv6 /64 network as one source, since its owner has every address in it.
+/// An IPv6 /64 network is one source, since its owner has every address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -112,9 +112,8 @@ mod tests {
         assert!(goes.iter_mut().all(|goes| goes.try_recv() == Err(TryRecvError::Empty)));
         drop(admission.arrive(at("10.0.0.3", 5)));
         assert_eq!(left(&admission), [1, 3, 4, 5]);
-        assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
+        assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it has to close");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Among equals the oldest is closed.
         admission.leave(at("10.0.0.2", 3));
         admission.leave(at("10.0.0.2", 3));
         drop(admission.arrive(at("10.0.0.4", 6)));
@@ -138,8 +137,8 @@ mod tests {
         admission.table.know("10.0.0.9".parse().unwrap());
         drop(admission.arrive(at("10.0.0.9", 1)));
         (2..20).for_each(|port| drop(admission.arrive(at("10.0.0.2", port))));
-        assert_eq!(left(&admission), [1, 18, 19], "strangers do not crowd it out");
+        assert_eq!(left(&admission), [1, 18, 19], "other connections do not displace it");
         (20..40).for_each(|port| drop(admission.arrive(at("10.0.0.9", port))));
-        assert_eq!(left(&admission), [18, 19, 38, 39], "nor does it crowd them out");
+        assert_eq!(left(&admission), [18, 19, 38, 39], "nor does it displace them");
     }
 }

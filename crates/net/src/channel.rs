@@ -18,7 +18,6 @@ const LENGTH: usize = 2;
 /// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
-/// Read size, unless a message is longer.
 const CHUNK: usize = 16 * 1024;
 
 pub(crate) struct Channel<R, W> {
@@ -38,7 +37,7 @@ pub(crate) struct Reader<R> {
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
-    came: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Writer<W> {
@@ -72,18 +71,18 @@ fn not_sealed(_: snow::Error) -> io::Error {
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     fn new(from: R, keys: Arc<StatelessTransportState>) -> Self {
-        let came = Arc::default();
-        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
+        let received = Arc::default();
+        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), received }
     }
 
-    /// Counts received bytes, also of incomplete messages; its reader resets it.
-    pub fn came(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.came)
+    pub fn received(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.received)
     }
 
     /// Returns the plaintext of the next message.
     ///
-    /// # Errors The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
+    /// # Errors
+    /// The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
     pub async fn next(&mut self) -> io::Result<&[u8]> {
         let length = loop {
             let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {
@@ -111,7 +110,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.filled -= self.taken;
         self.taken = 0;
         if self.filled == 0 && self.sealed.len() > CHUNK {
-            // Release the memory of a long message.
             (self.sealed, self.plain) = (Vec::new(), Vec::new());
         }
         if self.sealed.len() < wanted {
@@ -121,7 +119,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             more => {
                 self.filled += more;
-                self.came.fetch_add(more, Ordering::Relaxed);
+                self.received.fetch_add(more, Ordering::Relaxed);
                 Ok(())
             }
         }
@@ -133,7 +131,6 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
-    /// Writes as many messages as needed.
     pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         for piece in plain.chunks(LONGEST - TAG) {
             let length = piece.len() + TAG;
@@ -198,7 +195,6 @@ mod tests {
                 let (written, received) = tokio::join!(near.writer.write(&said), receive);
                 assert!(written.is_ok() && received == said, "{length} bytes through {room}");
             }
-            // Waiting for the next message releases the memory of a long one.
             let (written, received) =
                 tokio::join!(near.writer.write(b"short"), async { far.reader.next().await.unwrap().to_vec() });
             assert!(written.is_ok() && received == b"short");

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::channel::Channel;
 use crate::handshake::Role;
-use crate::session::{Session, Shared};
+use crate::link::{RunningLink, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     Ended(PeerId),
 }
 
-/// Reports a connection's outcome to the hub, however its task ends.
+/// Reports an outcome to the hub, however the task ends.
 pub(crate) struct Report {
     number: u64,
     hub: mpsc::UnboundedSender<(u64, Outcome)>,
@@ -39,7 +39,6 @@ impl Report {
 
     fn linked(&mut self) {
         if let Some(peer) = self.peer {
-            // Fails if the whole peer stops.
             _ = self.hub.send((self.number, Outcome::Linked(peer)));
             self.last = Some(Outcome::Ended(peer));
         }
@@ -67,13 +66,13 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
             return;
         }
         Err(_) => {
-            report.last = Some(Outcome::Failed(Unreached::Connection("nobody answers".to_owned())));
+            report.last = Some(Outcome::Failed(Unreached::Connection("no answer".to_owned())));
             return;
         }
     };
     let opened = timeout(shared.config.handshake, open(stream, Role::Dialler, address, &shared, &mut report)).await;
     match opened.unwrap_or(Err(Refusal::Timeout)) {
-        Ok(session) => run(session, report).await,
+        Ok(link) => run(link, report).await,
         Err(refusal) => {
             shared.table.refused(refusal);
             report.refused(refusal);
@@ -98,7 +97,7 @@ pub(crate) async fn answer(
     shared.admission.leave(address);
     drop(entry);
     match opened {
-        Ok(session) => run(session, report).await,
+        Ok(link) => run(link, report).await,
         Err(refusal) => {
             shared.table.refused(refusal);
             shared.log.refused(refusal, address);
@@ -107,14 +106,13 @@ pub(crate) async fn answer(
     }
 }
 
-/// Identifies the other end and decides whether this connection becomes the link.
 async fn open(
     stream: TcpStream,
     role: Role,
     address: SocketAddr,
     shared: &Arc<Shared>,
     report: &mut Report,
-) -> Result<Session<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
+) -> Result<RunningLink<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
     // A failure costs only latency.
     _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
@@ -124,10 +122,10 @@ async fn open(
         return Err(if interfaces::is_here(address.ip()) { Refusal::Myself } else { Refusal::Twin });
     }
     report.peer = Some(channel.name.number());
-    Session::open(channel, secret.preferred(), address, Arc::clone(shared)).await
+    RunningLink::open(channel, secret.preferred(), address, Arc::clone(shared)).await
 }
 
-async fn run(session: Session<OwnedReadHalf, OwnedWriteHalf>, mut report: Report) {
+async fn run(link: RunningLink<OwnedReadHalf, OwnedWriteHalf>, mut report: Report) {
     report.linked();
-    session.run().await;
+    link.run().await;
 }

@@ -10,7 +10,7 @@ pub(crate) const MOST: usize = 4096;
 
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
-    /// Connections, also to addresses that have been forgotten; and their limit.
+    /// Includes dials to forgotten addresses.
     under_way: BTreeSet<u64>,
     at_a_time: usize,
     least: Duration,
@@ -28,7 +28,6 @@ struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    /// By the connection with this number.
     Dialling(u64),
     /// Since then, as of the last report.
     Linked(PeerId, Instant),
@@ -43,7 +42,6 @@ impl Dials {
     pub fn want(&mut self, address: SocketAddr, maintain: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.maintain |= maintain;
-            // The caller expects an answer: end the back-off.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
             }
@@ -60,17 +58,16 @@ impl Dials {
         self.wanted.remove(&address);
     }
 
-    /// When the next dial is due, unless an attempt must end first.
+    /// Unless an attempt must end first.
     pub fn next(&self) -> Option<Instant> {
         self.first().map(|(when, ..)| when)
     }
 
-    /// Returns a due address, and whether it was dialled before. The caller reports with [`Self::dialling`].
     pub fn due(&self, now: Instant) -> Option<(SocketAddr, bool)> {
         self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
     }
 
-    /// The address that has waited longest: when it is due, and whether it was dialled before.
+    /// The longest wait first.
     fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
         if self.under_way.len() >= self.at_a_time {
             return None;
@@ -98,7 +95,7 @@ impl Dials {
         }
     }
 
-    /// Returns the address. It is forgotten if `hopeless`.
+    /// Forgets the address if `hopeless`.
     pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
         self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
@@ -113,7 +110,7 @@ impl Dials {
         Some(address)
     }
 
-    /// Schedules redials: soon if the link had lasted, with growing delay if it keeps breaking.
+    /// Soon if the link had lasted, with growing delay if it keeps breaking.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
         for wanted in self.wanted.values_mut() {
             let State::Linked(linked, since) = wanted.state else { continue };
@@ -135,7 +132,7 @@ impl Dials {
     }
 }
 
-/// Doubles with every failure, with jitter, so that peers that lost each other do not redial simultaneously.
+/// With jitter, so that peers that lost each other do not redial simultaneously.
 fn backoff(least: Duration, most: Duration, failures: u32, rng: &mut Rng) -> Duration {
     let wait = least.saturating_mul(1 << failures.min(20)).min(most);
     wait.mul_f64(0.5 + rng.unit() / 2.0)
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn address_not_kept_is_dialled_once() {
+    fn address_not_maintained_is_dialled_once() {
         let (mut dials, address, now) = dials();
         assert!(dials.want(address, false, now));
         assert_eq!(dials.due(now), Some((address, false)));
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_address_is_redialled_until_hopeless_or_forgotten() {
+    fn maintained_address_is_redialled_until_forgotten() {
         let (mut dials, address, now) = dials();
         dials.want(address, true, now);
         dials.dialling(address, 1);
@@ -190,11 +187,11 @@ mod tests {
         dials.found(2, PeerId::new(9), now);
         assert_eq!(dials.next(), None, "linked");
         dials.down(PeerId::new(8), now);
-        assert_eq!(dials.next(), None, "somebody else");
+        assert_eq!(dials.next(), None, "another peer");
         dials.down(PeerId::new(9), now);
         assert!(dials.next().is_some());
         dials.want(address, false, now);
-        assert_eq!(dials.due(now), Some((address, true)), "asked for now");
+        assert_eq!(dials.due(now), Some((address, true)), "requested now");
         dials.dialling(address, 3);
         dials.failed(3, true, now);
         assert_eq!(dials.next(), None, "hopeless");
@@ -231,12 +228,12 @@ mod tests {
             dials.want(at(port), true, later(millis));
         }
         for (connection, port) in [(1, 9), (2, 5)] {
-            assert_eq!(dials.due(later(9)), Some((at(port), false)), "who waits for longest");
+            assert_eq!(dials.due(later(9)), Some((at(port), false)), "the longest wait first");
             dials.dialling(at(port), connection);
         }
         assert_eq!((dials.due(later(9)), dials.next()), (None, None), "two at a time");
         dials.forget(at(9));
-        assert_eq!(dials.due(later(9)), None, "what is not wanted any more is under way all the same");
+        assert_eq!(dials.due(later(9)), None, "a forgotten address is still being dialled");
         dials.failed(1, false, now);
         assert_eq!(dials.due(later(9)), Some((at(1), false)));
         dials.dialling(at(1), 3);

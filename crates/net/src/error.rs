@@ -1,6 +1,6 @@
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use thiserror::Error;
 
@@ -34,13 +34,13 @@ pub enum Error {
     )]
     SecretTooOpen { path: PathBuf, mode: u32 },
     #[error(
-        "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file \
-         has two lines, the new one first. `peerlock secret finish` takes the old one out"
+        "a secret file has one line, or two different ones during a rotation, the new secret first. `peerlock secret \
+         finish` removes the old one"
     )]
     SecretLines,
     #[error(
         "the cluster secret can be guessed: {why}. Make one with `openssl rand -hex 32`, and give the same file to all \
-         members; an agent that starts a cluster makes a good one by itself"
+         members; an agent that creates a cluster also generates one"
     )]
     SecretWeak { why: &'static str },
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
@@ -56,66 +56,51 @@ pub struct Busy;
 pub enum Unsent {
     #[error("the link to the peer is down")]
     Down,
-    #[error("the message is longer than a frame may be")]
+    #[error("the message is longer than a frame")]
     TooLong,
-    /// The peer's queue was full, and the link has been closed.
-    #[error("the peer does not read what it is sent: its link is down")]
+    #[error("the peer reads too slowly: its link is down")]
     Slow,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Why a link went down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Why {
-    /// The peer sent a goodbye.
+    #[error("it left")]
     Left,
-    /// The connection broke, or the peer's process died.
+    #[error("the connection broke")]
     Lost,
-    /// The peer did not answer several probes: it is frozen, overloaded or unreachable. A suspicion, not a fact.
+    /// A suspicion, not a fact: the peer is frozen, overloaded or unreachable.
+    #[error("it does not respond")]
     Silent,
-    /// The peer reads more slowly than this one sends.
+    #[error("it reads too slowly")]
     Slow,
+    #[error("it sent a malformed frame")]
     Malformed,
-    /// The application rejected the peer's messages.
+    /// By the judgement of the application.
+    #[error("it sent invalid messages")]
     HungUp,
-    /// The application no longer needs the link.
+    #[error("neither side needs it")]
     Unneeded,
-    /// A newer connection: the peer restarted, or noticed the loss first.
+    #[error("a newer connection replaced it")]
     Replaced,
-    /// The cluster secret was replaced, and the link must be proved again.
+    #[error("the cluster secret was replaced, and the link has to be proved again")]
     Secret,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Left => "it left",
-            Self::Lost => "the connection broke",
-            Self::Silent => "it fell silent",
-            Self::Slow => "it did not read what it was sent",
-            Self::Malformed => "it sent a malformed frame",
-            Self::HungUp => "what it said made no sense",
-            Self::Unneeded => "neither side needs it",
-            Self::Replaced => "a newer connection took its place",
-            Self::Secret => "the cluster secret was replaced, and it has to prove that it knows the new one",
-        })
-    }
 }
 
 /// Why a connection did not become a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// Either side does not know the other's secret.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
-    #[error("it did not prove in time that it belongs to the cluster")]
+    #[error("it did not prove its membership in time")]
     Timeout,
-    /// The connection ended during the proof, or a proof is invalid.
-    #[error("the connection broke before both sides had proved that they belong to the cluster")]
+    #[error("the connection broke before both sides had proved their membership")]
     Broken,
     /// Another version, or not a peer.
     #[error("it does not speak this version of peerlock")]
     Version,
     /// Of links or unproved connections.
-    #[error("it has as many peers as it allows")]
+    #[error("its limit of peers is reached")]
     Crowded,
     #[error("another peer has the same number: give one of the two a new identity")]
     Collision,
@@ -138,7 +123,6 @@ pub enum Refusal {
 pub enum Unreached {
     #[error("no connection: {0}")]
     Connection(String),
-    /// Either side may have refused the connection.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

@@ -14,15 +14,14 @@ const HELLO: usize = 8 + 8 + 8 + 16 + 2;
 pub(crate) enum Frame {
     /// Sent first by both sides.
     Hello(Hello),
-    /// Sent by the peer with the smaller number: this connection is now the link, with this number.
     Take(u64),
-    /// Sent by either side: this connection does not become a link. Nothing follows.
+    /// This connection does not become a link. Nothing follows.
     Refuse(Refusal),
     Data(Bytes),
     /// Probes the other side. Answered with `Beat`, or any later frame.
     Ask,
     Beat,
-    /// Sent by a peer that leaves for good. Nothing follows.
+    /// The peer leaves for good. Nothing follows.
     Bye,
 }
 
@@ -31,9 +30,7 @@ pub(crate) struct Hello {
     /// Drawn by the process at its start.
     pub incarnation: u64,
     /// The newest ended link with the other side: the incarnation of the process that numbered it, and its number.
-    /// Zeros if there is none.
     pub over: (u64, u64),
-    /// As far as the peer knows.
     pub listen: SocketAddr,
 }
 
@@ -126,7 +123,7 @@ fn header(buffer: &mut Vec<u8>, length: usize, kind: u8) {
     buffer.push(kind);
 }
 
-/// Splits a byte stream into frames. Buffers at most one frame beyond the last chunk.
+/// Buffers at most one frame beyond the last chunk.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     longest: usize,
@@ -269,7 +266,6 @@ mod tests {
                         whole += frames.len();
                         let mut again = Decoder::new(longest);
                         again.push(&bytes(&frames));
-                        // An unknown reason decodes to one that is never sent.
                         let known = |frame: &Frame| *frame != Frame::Refuse(Refusal::Broken);
                         let (again, frames) = (all(&mut again).unwrap(), frames);
                         assert!(again.iter().filter(|f| known(f)).eq(frames.iter().filter(|f| known(f))));

@@ -33,12 +33,11 @@ use crate::secret::Key;
 use crate::{Fingerprint, Refusal, Secret};
 
 const GREETING: &[u8; 11] = b"peerlock/4\n";
-/// Common prefix of the greetings of all versions.
 const ANY_GREETING: &[u8] = b"peerlock/";
 const PATTERN: &str = "Noise_XXpsk0_25519_ChaChaPoly_SHA256";
-/// Prefix of the signed text, so that the signature has no other use.
+/// The signature has no other use.
 const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
-/// Prefixes of the texts under the secret's HMAC, one for each use.
+/// One prefix for each use of the secret's HMAC.
 const FIRST: &[u8] = b"peerlock/4 first message ";
 const PRE_SHARED: &[u8] = b"peerlock/4 pre-shared key";
 
@@ -47,12 +46,10 @@ const TAG: usize = 32;
 const KEY: usize = 32;
 /// Added by encryption.
 const SEAL: usize = 16;
-/// The first message, and the longest: the listener's.
 const INITIAL: usize = KEY + SEAL;
 const LONGEST: usize = KEY + (KEY + SEAL) + (VOUCHER + SEAL);
 /// The listener does not know the secret of the tag.
 const UNKNOWN_SECRET: [u8; LENGTH] = [0; LENGTH];
-/// The new secret and the old one.
 const TRIES: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +126,6 @@ where
 {
     let met = greeted(from).await;
     if met == Err(Greeted::OtherVersion) {
-        // The other side may have closed.
         _ = to.write_all(GREETING).await;
     }
     met?;
@@ -296,8 +292,6 @@ mod tests {
         }
     }
 
-    /// Returns a listener's result, its reply and the number of key pairs created, for a client that sends this and
-    /// closes.
     async fn listened_to(said: &[u8]) -> (Option<Refusal>, Vec<u8>, u32) {
         let (near, mut far) = duplex(1000);
         let (mut from, mut to) = split(near);

@@ -1,4 +1,4 @@
-//! The task that listens, dials and redials. Each connection has its own task, which ends with this one.
+//! The task that listens, dials and redials. Connections have their own tasks, which end with this one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::connection::{Outcome, Report, answer, dial};
 use crate::dials::Dials;
+use crate::link::Shared;
 use crate::random::random;
-use crate::session::Shared;
 use crate::{Refusal, Unreached};
 
 /// As many as systems usually allow.
@@ -45,7 +45,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
-    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places;
+    /// Held by an accepted connection until it has proved itself or closes. There are more permits than places;
     /// otherwise all connections that arrive at once would be accepted before the first closes.
     entries: Arc<Semaphore>,
     connections: JoinSet<()>,
@@ -145,7 +145,6 @@ impl Hub {
                     table.unreached(address, why);
                 }
             }
-            // Another connection may have brought it up already.
             Outcome::Ended(peer) if !table.is_up(peer) => self.dials.down(peer, now),
             Outcome::Ended(_) => {}
         }

@@ -19,7 +19,6 @@ pub struct Identity(SigningKey);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name([u8; KEY]);
 
-/// A public key with its owner's signature.
 pub(crate) const VOUCHER: usize = KEY + Signature::BYTE_SIZE;
 
 impl Identity {
@@ -36,13 +35,11 @@ impl Identity {
         let key = random();
         match create(path, &hex(&key)) {
             Ok(()) => Ok(Self::from_key(key)),
-            // Another process created the file, atomically.
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
         }
     }
 
-    /// Identifies this peer in the rest of peerlock.
     pub fn peer(&self) -> PeerId {
         self.name().number()
     }
@@ -88,8 +85,7 @@ impl Name {
     /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵: 3 · 10⁻¹² for ten thousand. Peers
     /// linked with the first of them then refuse the second ([`crate::Refusal::Collision`]).
     pub fn number(&self) -> PeerId {
-        // The prefix marks a 32-byte ed25519 key in libp2p. Registries store peers by their numbers, so it cannot
-        // change.
+        // The prefix of an ed25519 key in libp2p. Registries store peers by their numbers, so it cannot change.
         let hash = Sha256::new_with_prefix(b"peerlock peer \x00\x24\x08\x01\x12\x20").chain_update(self.0).finalize();
         PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }

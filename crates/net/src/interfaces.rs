@@ -2,8 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use if_addrs::get_if_addrs;
 
-/// Returns the addresses at which other machines can dial this one, the likeliest first: `notified`, or this machine's
-/// addresses if it is unspecified.
+/// The addresses at which other machines can dial this one, the likeliest first.
 pub fn dialable(notified: SocketAddr) -> Vec<SocketAddr> {
     match notified.ip() {
         every if every.is_unspecified() => {
@@ -13,13 +12,12 @@ pub fn dialable(notified: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// Returns whether one of this machine's interfaces has the address. Binding it proves nothing: with `ip_nonlocal_bind`
-/// any address can be bound.
+/// Binding the address proves nothing: with `ip_nonlocal_bind` any address can be bound.
 pub fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || get_if_addrs().into_iter().flatten().any(|interface| interface.ip() == ip)
 }
 
-/// The source address of outgoing traffic comes first. Loopback is included only if there is no other address.
+/// Loopback is included only if there is no other address.
 fn addresses(every: IpAddr) -> Vec<IpAddr> {
     let all = get_if_addrs().into_iter().flatten();
     in_order(all.map(|interface| interface.ip()).collect(), outward(every), every)
@@ -41,15 +39,14 @@ fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpA
     found
 }
 
-/// The source address of outgoing traffic, from the routing table: nothing is sent. The destination is a documentation
-/// address.
+/// From the routing table: nothing is sent.
 fn outward(every: IpAddr) -> Option<IpAddr> {
-    let somebody: IpAddr = match every {
+    let destination: IpAddr = match every {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
         IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
     };
     let socket = UdpSocket::bind((every, 0)).ok()?;
-    socket.connect((somebody, 9)).ok()?;
+    socket.connect((destination, 9)).ok()?;
     socket.local_addr().ok().as_ref().map(SocketAddr::ip)
 }
 

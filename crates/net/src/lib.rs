@@ -41,13 +41,13 @@ mod handshake;
 mod hub;
 mod identity;
 mod interfaces;
+mod link;
 mod log;
 mod metrics;
 mod net;
 pub mod private;
 mod random;
 mod secret;
-mod session;
 mod table;
 
 pub use error::{Busy, Error, Refusal, Unreached, Unsent, Why};

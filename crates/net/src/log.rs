@@ -1,5 +1,4 @@
-//! Log lines of the network. They contain neither messages nor the secret. The application logs links, since it knows
-//! the host names.
+//! Log lines contain neither messages nor the secret. The application logs links, since it knows the host names.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,47 +7,47 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Any host that reaches the port can cause lines, so there are at most this many per [`WINDOW`].
+/// Any host that reaches the port can cause lines.
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
 pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
-            tracing::warn!(%address, %why, "an address was reached, but no link came about");
+            tracing::warn!(%address, %why, "connected, but no link was established");
         }
-        Unreached::Refused(_) => tracing::info!(%address, %why, "an address was reached, but no link came about"),
+        Unreached::Refused(_) => tracing::info!(%address, %why, "connected, but no link was established"),
         // Dead addresses are dialled forever.
-        Unreached::Connection(_) => tracing::debug!(%address, %why, "an address was not reached"),
+        Unreached::Connection(_) => tracing::debug!(%address, %why, "cannot connect"),
     }
 }
 
 pub(crate) fn malformed(address: SocketAddr) {
-    tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
+    tracing::warn!(%address, "link closed: the peer sent a malformed frame");
 }
 
 /// The connection was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
-    tracing::warn!(%address, why = %refusal, "a peer does not want this link");
+    tracing::warn!(%address, why = %refusal, "the peer refused this link");
 }
 
 #[derive(Default)]
 pub(crate) struct Log {
-    refused: Mutex<Tap>,
-    not_accepted: Mutex<Tap>,
+    refused: Mutex<RateLimiter>,
+    not_accepted: Mutex<RateLimiter>,
 }
 
 impl Log {
     pub fn not_accepted(&self, why: &io::Error) {
         if let Some(held_back) = open(&self.not_accepted) {
-            tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
+            tracing::warn!(%why, held_back, "cannot accept a connection: it waits until resources are available");
         }
     }
 
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // Normal in a healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {
-            tracing::debug!(%address, why = %refusal, "a connection is not needed");
+            tracing::debug!(%address, why = %refusal, "connection not needed");
             return;
         }
         match open(&self.refused) {
@@ -61,18 +60,18 @@ impl Log {
     }
 }
 
-fn open(tap: &Mutex<Tap>) -> Option<u64> {
-    tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
+fn open(limiter: &Mutex<RateLimiter>) -> Option<u64> {
+    limiter.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
 #[derive(Default)]
-struct Tap {
+struct RateLimiter {
     since: Option<Instant>,
     through: u32,
     held_back: u64,
 }
 
-impl Tap {
+impl RateLimiter {
     /// Returns how many lines were suppressed before this one, or `None` to suppress it.
     fn open(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
@@ -93,12 +92,12 @@ mod tests {
 
     #[test]
     fn flood_logs_few_lines_and_a_count() {
-        let mut tap = Tap::default();
+        let mut limiter = RateLimiter::default();
         let started = Instant::now();
-        let through = (0..1000).filter_map(|_| tap.open(started)).count();
+        let through = (0..1000).filter_map(|_| limiter.open(started)).count();
         assert_eq!(through, LINES as usize);
-        assert_eq!(tap.open(started + WINDOW / 2), None);
-        assert_eq!(tap.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line tells of the others");
-        assert_eq!(tap.open(started + WINDOW), Some(0));
+        assert_eq!(limiter.open(started + WINDOW / 2), None);
+        assert_eq!(limiter.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line counts the others");
+        assert_eq!(limiter.open(started + WINDOW), Some(0));
     }
 }

@@ -20,12 +20,11 @@ pub struct Metrics {
     pub received_bytes: u64,
     /// No link, queue full, too long, or still queued when the link ended.
     pub dropped: u64,
-    /// Connections, in either direction, that did not become a link.
+    /// In either direction.
     pub refused: BTreeMap<Refusal, u64>,
-    /// The system lacked descriptors or memory. The connection waits and is accepted later.
+    /// The system lacked descriptors or memory. The connection is accepted later.
     pub not_accepted: u64,
     pub dials: u64,
-    /// Dials after a failure or a lost link.
     pub redials: u64,
     pub unreached: u64,
 }

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::admission::Admission;
 use crate::hub::{self, Command};
+use crate::link::Shared;
 use crate::log::{self, Log};
-use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 
@@ -24,30 +24,29 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Address at which others reach this peer, if it differs from what they see: behind a forwarded port, or in a
-    /// container. Port 0 means the listening port.
+    /// If it differs from what others see: behind a forwarded port, or in a container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
     /// Interval of probes to a silent peer on a link in use.
     pub beat: Duration,
-    /// How many probes in a row may stay unanswered.
+    /// Unanswered probes in a row that are tolerated.
     pub missed: u32,
     /// How long after the last message a link counts as in use, and the interval of probes after that.
     pub rest: Duration,
-    /// Time limit for connecting, and again for the handshake and the hellos.
+    /// For connecting, and again for the handshake and the hellos.
     pub handshake: Duration,
-    /// How long to wait until others have read the goodbye.
+    /// Until others have read the goodbye.
     pub goodbye: Duration,
-    /// First delay before a redial; doubled with every failure.
+    /// The first delay; doubled with every failure.
     pub redial: Duration,
     pub redial_most: Duration,
-    /// In bytes. Longer frames end the link, so it must be the same in the whole cluster.
+    /// In bytes, the same in the whole cluster: longer frames end the link.
     pub max_message: usize,
     /// Bytes queued for one peer.
     pub outbox: usize,
-    /// Bytes from one peer that wait for the application before reading stops.
+    /// Bytes that wait for the application before reading stops.
     pub inbox: usize,
     pub max_peers: usize,
-    /// Incoming unproved connections; the same number again for addresses of members.
+    /// The same number again for addresses of members.
     pub max_unauthenticated: usize,
     pub max_dials: usize,
 }
@@ -84,16 +83,14 @@ impl Config {
         self
     }
 
-    /// Unproved connections: places of both kinds, and as many connections that have just arrived or are closing.
+    /// Places of both kinds, and as many connections that have just arrived or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
 }
 
 fn sound(mut config: Config) -> Config {
-    // A length on the wire has four bytes.
     config.max_message = config.max_message.min(u32::MAX as usize);
-    // A queue takes at least one message.
     config.outbox = config.outbox.max(cost(config.max_message));
     // Without a pause, probes would saturate the link.
     config.beat = config.beat.max(Duration::from_millis(1));
@@ -108,7 +105,6 @@ pub struct Epoch(pub(crate) u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Others can dial the peer at `address`.
     Up {
         peer: PeerId,
         epoch: Epoch,
@@ -126,14 +122,13 @@ pub enum Event {
         epoch: Epoch,
         bytes: Bytes,
     },
-    /// A maintained address is dialled again nevertheless.
     Unreached {
         address: SocketAddr,
         why: Unreached,
     },
 }
 
-/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
+/// Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
 pub struct Net {
     me: PeerId,
     address: SocketAddr,
@@ -177,7 +172,6 @@ impl Net {
         self.advertised
     }
 
-    /// Others can [dial](crate::dialable) these, the likeliest first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
@@ -240,7 +234,6 @@ impl Net {
         Some(event)
     }
 
-    /// Includes peers whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
@@ -256,7 +249,7 @@ impl Net {
     /// Sends all queued messages and a goodbye to every peer, and waits for a bounded time until they have been read.
     pub async fn shutdown(self) {
         self.table.leave();
-        let everybody = async {
+        let all_ended = async {
             loop {
                 let ended = self.table.ended.notified();
                 tokio::pin!(ended);
@@ -268,7 +261,7 @@ impl Net {
             }
         };
         // A link whose queue does not drain never reaches its goodbye.
-        let _ = timeout(2 * self.goodbye, everybody).await;
+        let _ = timeout(2 * self.goodbye, all_ended).await;
     }
 }
 
@@ -288,7 +281,6 @@ impl Keyring {
         self.0.secret().fingerprints()
     }
 
-    /// The secret that each peer has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }

@@ -26,7 +26,6 @@ pub struct Secret {
 #[derive(Clone)]
 pub(crate) struct Key(Hmac<Sha256>);
 
-/// Identifies a secret without revealing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(u64);
 
@@ -38,7 +37,8 @@ impl Secret {
 
     /// Parses a secret, or two lines: the new one and the previous one.
     ///
-    /// # Errors [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
+    /// # Errors
+    /// [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
     /// there are more lines, or equal ones.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -54,19 +54,18 @@ impl Secret {
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// Only the owner may be able to read the file. A final line end is ignored.
+    /// Only the owner may be able to read the file.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
 
-    /// Creates a missing file and its directory, readable by the owner only.
+    /// Creates a missing file, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         match create(path, &hex(&random())) {
-            // Another process created the file, atomically.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
             }
@@ -76,7 +75,8 @@ impl Secret {
 
     /// Creates a file with a new secret, and its directory.
     ///
-    /// # Errors [`Error::SecretUncreatable`], also if the file exists.
+    /// # Errors
+    /// [`Error::SecretUncreatable`], also if the file exists.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
@@ -84,7 +84,8 @@ impl Secret {
 
     /// Adds a new secret before the current one in a file, and returns both.
     ///
-    /// # Errors The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
+    /// # Errors
+    /// The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
     pub fn rotate(path: &Path) -> Result<Self, Error> {
         let old = read(path)?;
         if Self::new(&old)?.before.is_some() {
@@ -95,7 +96,8 @@ impl Secret {
 
     /// Removes the previous secret from a file, and returns the remaining one.
     ///
-    /// # Errors The file is unchanged.
+    /// # Errors
+    /// The file is unchanged.
     pub fn finish(path: &Path) -> Result<Self, Error> {
         let both = read(path)?;
         Self::new(&both)?;
@@ -164,7 +166,6 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Only the owner may be able to read the file.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
     let mode = mode(&fs::metadata(path).map_err(unreadable)?);
@@ -220,7 +221,7 @@ mod tests {
         ] {
             let error = Secret::new(weak.as_bytes()).err().unwrap().to_string();
             assert!(error.contains(why) && error.contains("openssl rand -hex 32"), "{weak:?}: {error}");
-            assert!(weak.is_empty() || !error.contains(&weak), "a secret is not shown, not even a bad one");
+            assert!(weak.is_empty() || !error.contains(&weak), "even a weak secret is not shown");
         }
         assert!(Secret::new(format!("{digits}00").to_uppercase().as_bytes()).is_ok());
     }
@@ -247,12 +248,12 @@ mod tests {
         assert_eq!((both.len(), both[1]), (2, old[0]));
         assert_ne!(both[0], both[1]);
         assert_eq!(tag(&Secret::load(&path).unwrap()), both);
-        assert!(matches!(Secret::rotate(&path), Err(Error::SecretLines)), "one after the other");
-        assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), both, "and nothing has changed");
+        assert!(matches!(Secret::rotate(&path), Err(Error::SecretLines)), "a rotation is in progress");
+        assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), both, "the file is unchanged");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let new = tag(&Secret::finish(&path).unwrap());
         assert_eq!((new.len(), new[0]), (1, both[0]));
-        assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
+        assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "only one secret is left");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
         assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
         let link = directory.path().join("link");

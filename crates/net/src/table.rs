@@ -21,14 +21,14 @@ use crate::identity::Name;
 use crate::random::random;
 use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
-/// The cost of a message beside its bytes, so that empty ones are bounded, too.
+/// Empty messages are bounded, too.
 const OVERHEAD: usize = 64;
 
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
 
-/// Failed dials queued for an application that does not read; further ones are only counted.
+/// Failed dials for an application that does not read.
 const UNREACHED: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,6 @@ pub(crate) struct Newcomer {
     pub peer: PeerId,
     pub name: Name,
     pub hello: Hello,
-    /// At which others can reach it.
     pub address: SocketAddr,
     /// The source address of this connection.
     pub found: IpAddr,
@@ -62,14 +61,13 @@ struct State {
     links: HashMap<PeerId, Link>,
     /// The newest ended link, as sent in `Hello`, until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
-    /// Where members are or may be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
     /// By sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
     /// With delayed messages.
-    unhurried: Vec<(PeerId, Epoch)>,
-    /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
+    delayed: Vec<(PeerId, Epoch)>,
+    /// Inbox entries.
     changes: usize,
     unreached: usize,
     last_epoch: u64,
@@ -96,13 +94,12 @@ struct Signals {
     /// There is room in the inbox, or the link has ended.
     room: Notify,
     /// Queued when the application hung up.
-    last_words: Mutex<VecDeque<Bytes>>,
+    queued: Mutex<VecDeque<Bytes>>,
 }
 
 pub(crate) enum Work {
     /// Then report their cost.
     Messages(VecDeque<Bytes>, usize),
-    /// Send a goodbye and end the link.
     Leave,
     Nothing,
     /// The link has ended.
@@ -132,7 +129,6 @@ impl Table {
         }
     }
 
-    /// This peer decides between connections with that one.
     pub fn decides(&self, peer: PeerId) -> bool {
         self.me < peer
     }
@@ -146,7 +142,6 @@ impl Table {
         }
     }
 
-    /// Fails if there can be no link with this peer.
     pub fn greet(&self, peer: PeerId, name: Name) -> Result<Hello, Refusal> {
         let state = self.lock();
         self.admissible(&state, peer, name)?;
@@ -189,8 +184,8 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Another process with the same identity has replaced this one and is linked. A restarted process never returns
-    /// with its old incarnation, so both processes run.
+    /// The other process has replaced this one and is linked. A restarted process never returns with its old
+    /// incarnation, so both processes run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -198,7 +193,6 @@ impl Table {
         link.is_some_and(|link| link.newcomer.hello.incarnation != incarnation && link.before == Some(incarnation))
     }
 
-    /// A member is, or may be, at this address.
     pub fn know(&self, ip: IpAddr) {
         self.lock().know(ip, self.config.max_peers);
     }
@@ -211,7 +205,7 @@ impl Table {
         if state.leaving {
             return Err(Refusal::Leaving);
         }
-        // Connections with our own name are refused earlier, so our own number means another key.
+        // Our own name is refused earlier, so this is another key.
         if peer == self.me {
             return Err(Refusal::Collision);
         }
@@ -279,12 +273,12 @@ impl Table {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Queued messages are still written: they may contain the reason.
+    /// Queued messages may contain the reason, so they are still written.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
-            let last_words = std::mem::take(&mut link.outbox);
-            *link.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner) = last_words;
+            let queued = std::mem::take(&mut link.outbox);
+            *link.signals.queued.lock().unwrap_or_else(PoisonError::into_inner) = queued;
         }
         self.end_locked(&mut state, peer, epoch, why);
     }
@@ -319,20 +313,20 @@ impl Table {
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         self.queue(&mut state, to, epoch, bytes)?;
-        state.unhurried.push((to, epoch));
+        state.delayed.push((to, epoch));
         Ok(())
     }
 
     pub fn flush(&self) {
         let mut state = self.lock();
-        let mut unhurried = std::mem::take(&mut state.unhurried);
-        for (peer, epoch) in unhurried.drain(..) {
+        let mut delayed = std::mem::take(&mut state.delayed);
+        for (peer, epoch) in delayed.drain(..) {
             // Most have been written with another message meanwhile.
             if let Some(link) = state.link(peer, epoch).filter(|link| !link.outbox.is_empty()) {
                 link.signals.write.notify_one();
             }
         }
-        state.unhurried = unhurried; // Reuse the allocation.
+        state.delayed = delayed; // Reuse the allocation.
     }
 
     fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
@@ -412,7 +406,7 @@ impl Table {
         Metrics { up: state.links.len() as u64, ..state.metrics.clone() }
     }
 
-    /// Ends every link with a goodbye once its queue is empty, and refuses new ones.
+    /// Queues are emptied first.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.leaving = true;
@@ -438,7 +432,7 @@ impl State {
             known: VecDeque::new(),
             inbox: VecDeque::new(),
             inbox_costs: HashMap::new(),
-            unhurried: Vec::new(),
+            delayed: Vec::new(),
             changes: 0,
             unreached: 0,
             last_epoch: 0,
@@ -447,8 +441,8 @@ impl State {
         }
     }
 
-    /// Checks a proof again after the handshake: its secret may have been dropped meanwhile. If another one is
-    /// preferred since, the connection is refused, so that the next one proves the new secret.
+    /// The secret of a proof may have been dropped since the handshake. If another one is preferred since, the
+    /// connection is refused, so that the next one proves the new secret.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
         let preferred = self.secret.preferred();
         match newcomer.proved {
@@ -489,15 +483,14 @@ impl LinkGuard {
         }
     }
 
-    pub fn stir(&self) {
+    pub fn wake_writer(&self) {
         self.signals.write.notify_one();
     }
 
-    pub async fn worked(&self) {
+    pub async fn wait_for_work(&self) {
         self.signals.write.notified().await;
     }
 
-    /// Messages of this cost have been handed to the connection.
     pub fn written(&self, messages: usize, cost: usize) {
         let mut state = self.table.lock();
         state.metrics.sent += messages as u64;
@@ -526,10 +519,10 @@ impl LinkGuard {
         Ok(true)
     }
 
-    /// Takes the messages to be written on a link that the application has ended, with their cost.
-    pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
-        let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        let messages = std::mem::take(&mut *last_words);
+    /// To be written on a link that the application has ended, with their cost.
+    pub fn queued(&self) -> (VecDeque<Bytes>, usize) {
+        let mut queued = self.signals.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = std::mem::take(&mut *queued);
         let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
         (messages, cost)
     }
@@ -538,7 +531,7 @@ impl LinkGuard {
         self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         self.signals.room.notified().await;
     }
 
@@ -554,12 +547,11 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// For this many beats a link counts as in use after a message.
+    /// A link counts as in use for so long after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The longest time until a silent peer is detected.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.rest + self.beat * (self.missed + 1)
     }

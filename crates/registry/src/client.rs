@@ -27,7 +27,6 @@ pub(crate) const TRIES: u32 = 4;
 pub enum SessionRequest {
     Open {
         nonce: u64,
-        /// How many sessions this process has requested before.
         opening: u64,
         /// The process has stopped it.
         replaces: Option<SessionId>,
@@ -95,7 +94,7 @@ impl SessionClient {
         Self { mutation, ..self }
     }
 
-    /// Returns the session that may be used now. Call it after every wake-up, before anything is sent.
+    /// Call it after every wake-up, before anything is sent.
     pub fn stands(&self, now: Time) -> Option<SessionId> {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
@@ -124,7 +123,6 @@ impl SessionClient {
         self.until().map_or(self.due, |(_, until)| self.due.min(until))
     }
 
-    /// Checks the session. Returns the request that is due.
     pub fn wake(&mut self, now: Time) -> Option<SessionRequest> {
         self.look(now);
         if now < self.due {
@@ -147,7 +145,7 @@ impl SessionClient {
         }
     }
 
-    /// The session is not usable yet: the first `Open` may have been sent longer ago than the ttl.
+    /// Not usable yet: the first `Open` may have been sent longer ago than the ttl.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -155,7 +153,7 @@ impl SessionClient {
         }
     }
 
-    /// Requests another session. Usually the registry has opened this one, and ended it before the answer arrived.
+    /// Usually the registry has opened this session, and ended it before the answer arrived.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -193,8 +191,8 @@ impl SessionClient {
         }
     }
 
-    /// Makes a pending request due now: a voter that can answer was found.
-    pub fn hurry(&mut self, now: Time) {
+    /// A voter that can answer was found.
+    pub fn retry_now(&mut self, now: Time) {
         if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
             self.due = now;
         }
@@ -207,7 +205,7 @@ impl SessionClient {
         session
     }
 
-    /// The latch: an expired session ends here, whatever arrives later.
+    /// The latch: an expired session ends here.
     fn look(&mut self, now: Time) {
         if let Some((session, until)) = self.until()
             && now >= until
@@ -226,7 +224,7 @@ impl SessionClient {
     }
 }
 
-/// Later attempts have jitter, so that sessions lost together are not requested together.
+/// Jitter, so that sessions lost together are not requested together.
 pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     match tries / TRIES {
         0 => RETRY.min(most),
@@ -239,8 +237,8 @@ pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
 
 #[cfg(feature = "mutation")]
 impl SessionClient {
-    /// Returns the part of the state that matters while every wake-up finds a request due.
-    pub fn what_matters(&self) -> impl Hash {
+    /// The state that matters while every wake-up finds a request due.
+    pub fn relevant_state(&self) -> impl Hash {
         let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, mutation: _, stopped } = self;
         (phase, renewals, openings, stops, stopped)
     }
@@ -270,7 +268,6 @@ mod tests {
         Time::ZERO + Span::from_millis(millis)
     }
 
-    /// A session opened at 0, with renewals sent at 0 and 300 ms.
     fn opened() -> SessionClient {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), None, Rng::new(1));
         let Some(SessionRequest::Open { nonce, opening: 0, replaces: None }) = client.wake(Time::ZERO) else {
@@ -300,7 +297,6 @@ mod tests {
         client.on_yes(S, 3, at(400));
         client.on_yes(SessionId::new(3), 1, at(400));
         assert_eq!(client.until(), None);
-        // The answer took longer than the session.
         client.on_yes(S, 1, at(10_000));
         assert_eq!((client.session(), client.stops()), (None, 1));
     }

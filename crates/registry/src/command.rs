@@ -1,5 +1,3 @@
-use std::fmt;
-
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +6,6 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 pub const MOST_ADDRESSES: usize = 16;
 /// In one command or event.
 pub const MOST_NAMED: usize = 32_768;
-/// Their names fit into one message.
 pub const MOST_TAKEN: usize = 1024;
 pub const MAX_VOTERS: usize = 7;
 /// Terms and indices are below this, so that no increment overflows.
@@ -20,7 +17,7 @@ pub struct Info {
     pub name: Label,
     pub addresses: Vec<Label>,
     pub versions: Versions,
-    /// Has a data directory: can vote, and remains a member after its last session.
+    /// Only such a host can vote, and remains a member after its last session.
     pub keeps: bool,
 }
 
@@ -29,11 +26,9 @@ pub struct Info {
 pub struct Incarnation {
     /// Increases with every start of the agent.
     pub process: u64,
-    /// Counts the requests of the process.
     pub opening: u64,
 }
 
-/// An entry of the registry's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Opens a session. A retransmission returns the same one.
@@ -41,11 +36,10 @@ pub enum Command {
         host: PeerId,
         /// Random, for each session.
         nonce: u64,
-        /// Must exceed the host's latest, so that a late copy opens no session.
+        /// Must increase, so that a late copy opens no session.
         incarnation: Incarnation,
         ttl: Ttl,
         info: Info,
-        /// The voter whose file the process has.
         voter: Option<VoterId>,
         /// An earlier session, which ends; with it sessions that other processes opened to replace it, and never
         /// stored.
@@ -55,16 +49,16 @@ pub enum Command {
     },
     /// Sent by the session's process.
     Leave { session: SessionId },
-    /// Ends expired sessions. Has an effect only in an entry of `term`: see [`crate::leases`].
+    /// Has an effect only in an entry of `term`: see [`crate::leases`].
     End { sessions: Vec<SessionId>, term: u64 },
-    /// Makes a session a party. Creates the resource with `slots` if necessary.
+    /// Creates the resource with `slots` if necessary.
     Join { session: SessionId, resource: Label, slots: u32 },
     /// Opens a generation. Refused if the number has changed since `generation`.
     Resize { resource: Label, slots: u32, generation: u64 },
     /// Opens the next generation because `generation` runs out of fencing numbers.
     Renumber { resource: Label, generation: u64 },
-    /// Sent by the coordinator after a census. Removes parties that joined before `generation` and are not in
-    /// `remaining`: they reported no token and no waiter.
+    /// Sent by the coordinator after a census. Removes parties that joined before `generation` and reported no token
+    /// and no waiter.
     Close { session: SessionId, resource: Label, generation: u64, remaining: Vec<SessionId> },
     /// Records or renews a detached grant. Any session of the host may renew it.
     Detach {
@@ -77,35 +71,33 @@ pub enum Command {
         /// Opaque to the registry.
         note: Label,
     },
-    /// Sent by a session of the grant's host: the grant was released, or not given.
+    /// Sent by a session of the grant's host.
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
-    /// Evicts a party with all detached grants of its session, and opens a generation. Only fencing numbers protect
-    /// against its clients. `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has
-    /// joined again.
+    /// Evicts a party with all detached grants of its session. Only fencing numbers protect against its clients.
+    /// `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has joined again.
     Expel { resource: Label, session: SessionId, since: u64 },
-    /// Revokes a detached grant whose host does not answer, unless a session other than `session` has renewed it.
+    /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
-    /// Has an effect only after `stretch` renewals.
-    ExpireDetached { resource: Label, fencing: u64, stretch: u64 },
+    /// Has an effect only after this number of renewals.
+    ExpireDetached { resource: Label, fencing: u64, renewals: u64 },
     /// With `None` the registry chooses. No voter is removed until all chosen ones have caught up. Refused unless
     /// `after` is the number of choices.
     SetVoters { hosts: Option<Vec<PeerId>>, after: u64 },
     /// Follows a change of voters. When it is committed, a majority has stored that the change is, and never counts
     /// with the former voters again.
     Settle { change: u64 },
-    /// Increases the version, when every voter and session understands the next.
+    /// When every voter and session understands the next version.
     Raise { version: u16 },
-    /// Removes a party that has discarded its state, and opens a generation. Refused in a later one, since the session
-    /// may have joined again.
+    /// Removes a party that has discarded its state. Refused in a later generation, since the session may have joined
+    /// again.
     Quit { session: SessionId, resource: Label, generation: u64 },
-    /// Deletes an unused resource. Later resources start with a higher generation.
+    /// Deletes an unused resource.
     Remove { resource: Label, generation: u64 },
     /// Ends the [quarantine](crate::State::quarantine).
     LiftQuarantine,
 }
 
 impl Command {
-    /// The sender, if it is a session.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Leave { session }
@@ -185,7 +177,6 @@ impl Command {
 pub struct Opening {
     pub resource: Label,
     pub generation: u64,
-    /// Takes the census. `None` without parties.
     pub coordinator: Option<SessionId>,
 }
 
@@ -195,7 +186,6 @@ pub enum Outcome {
     Opened {
         session: SessionId,
     },
-    /// Without sessions that had ended before.
     Ended {
         sessions: Vec<SessionId>,
     },
@@ -212,52 +202,38 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
+    #[error("the session has ended")]
     NoSession,
+    #[error("the session has not joined the resource")]
     NoParty,
+    #[error("it belongs to another host or session")]
     NotYours,
+    #[error("there is no such resource")]
     NoResource,
+    #[error("the resource is in another generation")]
     OldGeneration,
-    /// Changed since the sender's query.
+    #[error("it was changed since the query")]
     Superseded,
     /// Or it was renewed since.
+    #[error("there is no such grant")]
     NoSuchGrant,
     /// Or this process has a later session.
+    #[error(
+        "a later process of this host has had a session: another agent runs with a copy of this data directory, or \
+         this is an old copy of it"
+    )]
     OldProcess,
-    /// No such member, or it has no data directory.
+    #[error("only a member with a data directory can vote")]
     NoKeeper,
+    #[error("it was decided in an earlier term")]
     OldTerm,
+    #[error("the registry is full: it has reached one of its limits")]
     Full,
+    #[error("the cluster's registry has version {0}, which this program does not understand: upgrade it")]
     Version(u16),
     /// It has a party, a detached grant, or an evicted session without notice.
+    #[error("the resource is in use")]
     InUse,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSession => f.write_str("the session has ended"),
-            Self::NoParty => f.write_str("the session has not joined the resource"),
-            Self::NotYours => f.write_str("it belongs to another host or session"),
-            Self::NoResource => f.write_str("there is no such resource"),
-            Self::OldGeneration => f.write_str("the resource is in another generation"),
-            Self::Superseded => f.write_str("it was changed since the query"),
-            Self::NoSuchGrant => f.write_str("there is no such grant"),
-            Self::OldProcess => f.write_str(
-                "a later process of this host has had a session: another agent runs with a copy of this data \
-                 directory, or this is an old copy of it",
-            ),
-            Self::NoKeeper => f.write_str("only a member with a data directory can vote"),
-            Self::OldTerm => f.write_str("it was decided in an earlier term"),
-            Self::Full => f.write_str("the registry is full: it has reached one of its limits"),
-            Self::InUse => f.write_str("the resource is in use"),
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "the cluster's registry has version {version}, which this program does not understand: upgrade it"
-                )
-            }
-        }
-    }
 }

@@ -6,10 +6,10 @@ use crate::mutation::Mutation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub tick: Span,
-    /// Without a leader before an election, or up to twice as many, at random.
+    /// Or up to twice as many, at random.
     pub election_ticks: usize,
     pub heartbeat_ticks: usize,
-    /// A leader waits for this beyond `ttl · (1 + 3ρ)`. Not needed for safety: it gives a killed process time to exit.
+    /// Not needed for safety: it gives a killed process time to exit.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,

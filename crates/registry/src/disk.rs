@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 /// Complete when it would survive a power loss.
@@ -18,7 +18,7 @@ pub enum Write {
 pub trait Disk {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes and syncs. After an error this process must not write again: the content is unknown.
+    /// After an error this process must not write again: the content is unknown.
     fn write(&mut self, write: &Write) -> io::Result<()>;
 }
 
@@ -83,13 +83,13 @@ impl Disk for FileDisk {
 /// Nothing that depends on a failed write is ever confirmed.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the registry file could not be written ({0}), so this process ends: it must not confirm anything that is not \
-     stored. Make room (or raise `ulimit -f` if it limits the file), or replace the disk, and start it again"
+    "the registry file could not be written ({0}), so this process ends: it must not confirm unstored entries. Free \
+     space on the disk, raise `ulimit -f` if it limits the file, or replace the disk, and start it again"
 )]
 pub struct Failure(#[source] io::Error);
 
 impl Failure {
-    /// Reports the error and exits: after a failed sync the kernel may have dropped the data, and reports it only once.
+    /// After a failed sync the kernel may have dropped the data, and reports it only once.
     pub fn end_process(self) {
         // The log may be on the same full disk.
         _ = writeln!(io::stderr(), "peerlock: {self}");
@@ -104,21 +104,27 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Calls `done` with the number of each completed write, and `failed` on the first error. A process with a voter
-    /// then exits: [`Failure::end_process`].
+    /// A process with a voter exits after an error: [`Failure::end_process`].
     pub fn start(
-        disk: impl Disk + Send + 'static,
-        done: impl FnMut(u64) + Send + 'static,
+        mut disk: impl Disk + Send + 'static,
+        mut done: impl FnMut(u64) + Send + 'static,
         failed: impl FnOnce(Failure) + Send + 'static,
     ) -> io::Result<Self> {
-        let (jobs, todo) = channel();
-        let thread = thread::Builder::new().name("registry".into()).spawn(move || run(disk, &todo, done, failed))?;
+        let (jobs, todo) = channel::<(u64, Write)>();
+        let write_all = move || {
+            while let Ok((number, write)) = todo.recv() {
+                match disk.write(&write) {
+                    Ok(()) => done(number),
+                    Err(error) => return failed(Failure(error)),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("registry".into()).spawn(write_all)?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Never blocks.
     pub fn write(&self, number: u64, write: Write) {
-        // Fails only after a reported error.
         if let Some(jobs) = &self.jobs {
             _ = jobs.send((number, write));
         }
@@ -130,15 +136,6 @@ impl Drop for DiskThread {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
-        }
-    }
-}
-
-fn run(mut disk: impl Disk, todo: &Receiver<(u64, Write)>, mut done: impl FnMut(u64), failed: impl FnOnce(Failure)) {
-    while let Ok((number, write)) = todo.recv() {
-        match disk.write(&write) {
-            Ok(()) => done(number),
-            Err(error) => return failed(Failure(error)),
         }
     }
 }

@@ -44,10 +44,10 @@ use slog::{Discard, Logger, o};
 use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
-use crate::leases::surely;
+use crate::leases::certainly_passed;
 use crate::log::Log;
 use crate::mutation::Mutation;
-use crate::registry::decode_batch;
+use crate::registry::decode_commands;
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
@@ -57,7 +57,7 @@ const MOST_TERMS: u64 = 1 << 20;
 const MAX_RETAINED: usize = 1024;
 /// Well below the network's limit.
 const LONG_MESSAGE: u64 = 256 << 10;
-/// A learner that lacks at most this many entries has caught up.
+/// A learner with a longer lag has not caught up.
 const BEHIND: u64 = 256;
 
 #[derive(Default)]
@@ -69,7 +69,6 @@ pub(crate) struct Turn {
     pub rounds: Vec<(u64, u64)>,
 }
 
-/// A write, and what depends on it.
 #[derive(Default)]
 struct Job {
     record: Record,
@@ -138,7 +137,7 @@ impl Engine {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
-    /// For a new leader: no confirmed round of an earlier one started after this.
+    /// No confirmed round of an earlier leader started after this.
     pub fn received(&self, now: Time) -> Time {
         self.received.unwrap_or(now)
     }
@@ -147,7 +146,7 @@ impl Engine {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// A voter whose disk hangs does not lead. A voter campaigns only with its writes complete: a single one would lead
+    /// A voter whose disk hangs does not lead. A single voter must not campaign with unfinished writes: it would lead
     /// without having stored its vote.
     pub fn tick(&mut self, now: Time) {
         self.received.get_or_insert(now);
@@ -164,7 +163,6 @@ impl Engine {
         }
     }
 
-    /// Campaigns if this is the only voter. Returns whether it leads now.
     pub fn lead_alone(&mut self) -> bool {
         let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
         if !is_alone || self.is_leader() || !self.is_recorded() {
@@ -191,11 +189,11 @@ impl Engine {
     }
 
     /// Drops messages that contradict something committed: the engine would panic.
-    pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
+    pub fn on_message(&mut self, message: Message, is_known: bool, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_recorded() {
             return Ok(()); // As in `tick`; the leader retries.
         }
-        if !is_seated && message.term > self.term() + MOST_TERMS {
+        if !is_known && message.term > self.term() + MOST_TERMS {
             return Err("a term that is too far ahead");
         }
         let log = &self.raw.raft.raft_log;
@@ -214,7 +212,7 @@ impl Engine {
         // The file could not be read again.
         let is_ours = |entry: &Entry| {
             entry.kind != EntryKind::Commands || entry.data.is_empty() || {
-                !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
+                !matches!(decode_commands(&entry.data, self.versions), Err(Undecodable::Format))
             }
         };
         if !message.entries.iter().all(is_ours) {
@@ -227,14 +225,13 @@ impl Engine {
         Ok(())
     }
 
-    /// A vote reports how long ago the voter last received a leader's message, by another clock, so a little less
-    /// counts.
+    /// By another clock, so a little less of the reported time counts.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
             Kind::VoteResponse if !message.reject && message.term == self.term() && !self.is_leader() => {
                 let silent = <[u8; 8]>::try_from(message.context.as_slice()).map_or(0, u64::from_le_bytes);
-                let at = now.as_nanos().saturating_sub(surely(Span::from_nanos(silent)).as_nanos());
+                let at = now.as_nanos().saturating_sub(certainly_passed(Span::from_nanos(silent)).as_nanos());
                 if !self.config.makes(Mutation::ReceivesAlone) {
                     self.received = Some(self.received(now).max(Time::from_nanos(at)));
                 }
@@ -259,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// A leader that is not a voter any more steps down, which the engine leaves to its user.
+    /// The engine does not let a removed leader step down.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
         let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
         if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
@@ -283,7 +280,7 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Up to the newest entries: under load, many are in flight.
+    /// Under load, many entries are in flight.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -446,14 +443,13 @@ fn round(read: raft::ReadState) -> Option<(u64, u64)> {
     Some((round, read.index))
 }
 
-/// An empty change ends a joint configuration.
 pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
     use protobuf::Message as _;
     assert!(entry.kind == EntryKind::Change, "entry {} is not a configuration change", entry.index);
     ConfChangeV2::parse_from_bytes(&entry.data).ok()
 }
 
-/// The maximum duration of an election without a competitor.
+/// Without a competitor.
 pub fn election_time(config: &Config) -> Span {
     config.tick * (2 * config.election_ticks as u64)
 }

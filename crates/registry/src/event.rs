@@ -16,25 +16,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::SessionId;
 
-/// An event of a resource, for one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// The addressed session coordinates this new generation. Repetitions have the same content. Answered by
-    /// [`Command::Close`](crate::Command::Close) when the census is complete.
+    /// The session coordinates this new generation. Answered by [`Command::Close`](crate::Command::Close) when the
+    /// census is complete.
     Opened {
         slots: u32,
-        /// The parties when it was opened, and their hosts.
+        /// The parties when it was opened.
         asked: Vec<(SessionId, PeerId)>,
-        /// Grants that were detached then: slot and fencing number.
+        /// Slot and fencing number of the grants detached then.
         detached: Vec<(u32, u64)>,
     },
-    /// A grant of `detached` has ended. Sent to the coordinator.
+    /// Sent to the coordinator: a grant of `detached` has ended.
     Expired { slot: u32, fencing: u64 },
-    /// The session was evicted: others may already hold its slots.
+    /// Others may already hold the session's slots.
     Expelled,
 }
 
-/// Identifies an event within one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Topic {
     Opened,

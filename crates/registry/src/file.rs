@@ -31,8 +31,8 @@ const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
 /// Written completely or not at all.
 const SECTOR: usize = 512;
-/// Header and records are multiples of this. So the part of a record in any sector contains its number or its sum, or
-/// fills the sector: it is not all zeros if it was written.
+/// So the part of a record in any sector contains its number or its sum, or fills the sector: it is not all zeros if it
+/// was written.
 const ALIGNED: usize = 16;
 
 /// Later records supersede earlier ones.
@@ -245,7 +245,6 @@ fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     false
 }
 
-/// A later record follows, so this was not the last.
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {
     let window = 1 << 32;
     bytes[at..].windows(HEAD).step_by(ALIGNED).skip(1).any(|here| {

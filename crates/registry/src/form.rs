@@ -12,7 +12,7 @@ use crate::{Versions, VoterId};
 pub const MOST_ENTRY: usize = 1 << 20;
 const MOST_CHANGE: usize = 256;
 const MOST_CONTEXT: usize = 64;
-/// As many of the smallest as the engine puts into one message.
+/// As many of the smallest as fit into a message of the engine.
 const MOST_ENTRIES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,6 @@ pub struct Entry {
     pub term: u64,
     pub kind: EntryKind,
     pub data: Vec<u8>,
-    /// The new learner of a configuration change.
     pub context: Vec<u8>,
 }
 
@@ -93,26 +92,6 @@ pub struct Message {
 }
 
 impl Message {
-    pub(crate) fn without_snapshot(&self) -> Self {
-        let &Self { kind, from, to, term, log_term, index, commit, commit_term, reject, reject_hint, .. } = self;
-        let (context, entries, snapshot) = (self.context.clone(), self.entries.clone(), None);
-        Self {
-            kind,
-            from,
-            to,
-            term,
-            log_term,
-            index,
-            commit,
-            commit_term,
-            reject,
-            reject_hint,
-            context,
-            entries,
-            snapshot,
-        }
-    }
-
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
         Some(Self {

@@ -61,13 +61,13 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// Returns how long a leader waits after a `Yes` before it may end the session. A short session has less slack.
+/// After a `Yes`, until the leader may end the session. A short session has less slack.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// Returns how much of a span counted by another clock has passed for certain.
-pub(crate) fn surely(span: Span) -> Span {
+/// So much has passed for certain of a span counted by another clock.
+pub(crate) fn certainly_passed(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
 
@@ -77,8 +77,7 @@ pub struct Leases {
     since: Time,
     slack: Span,
     /// When each session was opened or last confirmed.
-    said: BTreeMap<SessionId, Time>,
-    /// Their end is proposed, which is final.
+    confirmed: BTreeMap<SessionId, Time>,
     ending: BTreeSet<SessionId>,
     /// No session is due before this.
     earliest: Option<Time>,
@@ -86,26 +85,25 @@ pub struct Leases {
 
 impl Leases {
     pub fn new(since: Time, slack: Span) -> Self {
-        Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
+        Self { since, slack, confirmed: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
 
     pub fn on_opened(&mut self, session: SessionId, now: Time) {
-        self.said.insert(session, now);
+        self.confirmed.insert(session, now);
         self.earliest = None;
     }
 
-    /// Confirms a renewal, unless the session is ending. Call it once the round that started after the renewal is
-    /// complete, and everything up to it is applied.
-    pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
+    /// Call it once the round that started after the renewal is complete, and everything up to it is applied.
+    pub fn confirm(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
-            self.said.insert(session, now);
+            self.confirmed.insert(session, now);
         }
         may
     }
 
     pub fn on_ended(&mut self, session: SessionId) {
-        self.said.remove(&session);
+        self.confirmed.remove(&session);
         self.ending.remove(&session);
         self.earliest = None;
     }
@@ -117,7 +115,7 @@ impl Leases {
         }
         let mut earliest = Time::END;
         for (session, ttl) in sessions {
-            let since = self.said.get(&session).map_or(self.since, |&said| said.max(self.since));
+            let since = self.confirmed.get(&session).map_or(self.since, |&confirmed| confirmed.max(self.since));
             let ends = since + patience(ttl, self.slack);
             if now < ends {
                 earliest = earliest.min(ends);
@@ -131,16 +129,16 @@ impl Leases {
 }
 
 /// When each detached grant was last applied here. Every voter counts, so that an election does not restart the count.
-/// A restart of the voter does, which is late but safe.
+/// A restart does, which is late but safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
 impl Grants {
-    pub fn has_expired(&mut self, grant: (&Label, u64), stretch: u64, ttl: Span, slack: Span, now: Time) -> bool {
+    pub fn has_expired(&mut self, grant: (&Label, u64), renewals: u64, ttl: Span, slack: Span, now: Time) -> bool {
         let key = (grant.0.clone(), grant.1);
-        let found = self.0.entry(key).or_insert((stretch, now));
-        if found.0 != stretch {
-            *found = (stretch, now);
+        let found = self.0.entry(key).or_insert((renewals, now));
+        if found.0 != renewals {
+            *found = (renewals, now);
         }
         now >= found.1 + patience(ttl, slack)
     }
@@ -165,8 +163,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// In real nanoseconds, rounded against the claim: when the peer with the slowest clock stops, and when the leader
-    /// with the fastest one ends its session.
+    /// In real nanoseconds: when the peer with the slowest clock stops, and when the leader with the fastest one ends
+    /// its session.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);
@@ -200,10 +198,9 @@ mod tests {
     #[test]
     fn time_reported_by_another_voter_has_passed() {
         for silent in [1, 99, 1_000_000, 15_000_000_000, 3_600_000_000_000] {
-            // Counted by a fast clock, subtracted by a slow one.
             let (counted, passed) =
                 (silent * 1_010_000 / 1_000_000, |span: Span| span.as_nanos() * 1_000_000 / 990_000);
-            assert!(passed(surely(Span::from_nanos(counted))) <= silent, "{silent} ns");
+            assert!(passed(certainly_passed(Span::from_nanos(counted))) <= silent, "{silent} ns");
         }
     }
 
@@ -218,7 +215,7 @@ mod tests {
     #[test]
     fn new_leader_waits_before_it_ends_sessions() {
         let slack = Span::from_millis(500);
-        for (said, now, is_due) in [
+        for (confirmed, now, is_due) in [
             (None, 10_799, false),
             (None, 10_800, true),
             (Some(5_000), 10_800, false),
@@ -226,10 +223,10 @@ mod tests {
             (Some(5_000), 15_800, true),
         ] {
             let mut leases = Leases::new(Time::ZERO, slack);
-            if let Some(said) = said {
-                assert!(leases.may_say_yes(S, at(said)));
+            if let Some(confirmed) = confirmed {
+                assert!(leases.confirm(S, at(confirmed)));
             }
-            assert_eq!(due(&mut leases, at(now)), is_due, "{said:?} {now}");
+            assert_eq!(due(&mut leases, at(now)), is_due, "{confirmed:?} {now}");
         }
     }
 
@@ -244,7 +241,7 @@ mod tests {
         let all = || [(S, long), (later, short)].into_iter();
         assert_eq!(leases.due(at(2_529), all()), []);
         assert_eq!(leases.due(at(2_530), all()), [later]);
-        assert!(leases.may_say_yes(S, at(9_000)));
+        assert!(leases.confirm(S, at(9_000)));
         assert_eq!(leases.due(at(10_300), all()), [], "it was renewed");
         assert_eq!(leases.due(at(19_299), all()), []);
         assert_eq!(leases.due(at(19_300), all()), [S]);
@@ -255,7 +252,7 @@ mod tests {
         let mut leases = Leases::new(Time::ZERO, Span::ZERO);
         assert!(due(&mut leases, at(10_300)));
         assert!(!due(&mut leases, at(10_400)), "an end is proposed once");
-        assert!(!leases.may_say_yes(S, at(10_400)));
+        assert!(!leases.confirm(S, at(10_400)));
         leases.on_ended(S);
         assert_eq!(leases, Leases::new(Time::ZERO, Span::ZERO), "no state is left of an ended session");
     }
@@ -264,8 +261,8 @@ mod tests {
     fn detached_grant_expires_after_its_last_renewal() {
         let name = Label::new("x").unwrap();
         let mut grants = Grants::default();
-        let mut expired = |stretch, now| {
-            grants.has_expired((&name, 7), stretch, Span::from_secs(100), Span::from_millis(500), at(now))
+        let mut expired = |renewals, now| {
+            grants.has_expired((&name, 7), renewals, Span::from_secs(100), Span::from_millis(500), at(now))
         };
         assert!(!expired(0, 1_000));
         assert!(!expired(0, 104_499));

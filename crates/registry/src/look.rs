@@ -18,7 +18,6 @@ const LONG_PAGE: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
     Cluster,
-    /// Names begin with `prefix` and follow `after`.
     Resources {
         prefix: Option<Label>,
         after: Option<Label>,
@@ -40,7 +39,6 @@ pub enum Found {
     Resources(Page),
 }
 
-/// Members and voters, as one voter knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The last applied entry.
@@ -103,8 +101,8 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: 
 }
 
 pub(crate) fn hosts(state: &State, index: u64, leader: Option<PeerId>, hosts: &[PeerId]) -> View {
-    let seated = state.voter_records().values().map(|voter_record| voter_record.host);
-    view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(seated).collect())
+    let voters = state.voter_records().values().map(|voter_record| voter_record.host);
+    view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(voters).collect())
 }
 
 fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<PeerId>) -> View {

@@ -25,12 +25,11 @@ use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, Sessio
 use questions::{Questions, RETRY};
 
 /// Between retransmissions after an `Elsewhere`.
-const HURRY: Span = Span::from_millis(300);
+const REDIRECTS: Span = Span::from_millis(300);
 /// Without a decision, until [`Member::missing`] reports.
 const PATIENCE: Span = Span::from_secs(1);
-/// A leader that has not answered for this long is given up. Our choice: the shortest election timeout, and longer than
-/// any round trip.
-const DEAF: Span = Span::from_secs(1);
+/// For a leader's answer. Our choice: the shortest election timeout, and longer than any round trip.
+const ANSWER_TIMEOUT: Span = Span::from_secs(1);
 const MOST_CONTACTS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +67,6 @@ pub struct Identity {
 /// An earlier process of the host, which has exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
-    /// Ends when the new session is opened.
     pub session: SessionId,
     pub names: Vec<Label>,
 }
@@ -76,11 +74,11 @@ pub struct Predecessor {
 /// Why nothing is decided, as far as this process knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// When the oldest undecided question was first sent.
+    /// The sending of the oldest undecided question.
     pub since: Time,
     /// Voters that have sent nothing since, and when they last did. Contacts if no voter is known.
     pub silent: Vec<(PeerId, Option<Time>)>,
-    /// Voters that have sent something since, but no decision.
+    /// Voters that have sent something else.
     pub received: Vec<PeerId>,
 }
 
@@ -97,7 +95,7 @@ pub struct Member {
     client: SessionClient,
     registry: Option<Registry>,
     /// None is started twice.
-    been: Option<VoterId>,
+    highest_voter: Option<VoterId>,
     questions: Questions,
     /// All questions have higher numbers.
     first: u64,
@@ -111,20 +109,18 @@ pub struct Member {
     contacts: Vec<PeerId>,
     /// As last named by a message.
     voters: Vec<PeerId>,
-    /// The leader that last renewed the session, and the voters that it named.
+    /// The leader that last renewed the session, and its voters.
     trusted: Vec<PeerId>,
     /// By contact or voter.
     received: BTreeMap<PeerId, Time>,
     waiting_since: Option<Time>,
     turn: usize,
-    /// The question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
     is_outdated: bool,
-    /// Set by [`Member::stop`]: the question that ends the session, if there was one.
+    /// With the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
-    next_hurry: Time,
-    /// Of earlier voters of this process.
+    next_redirect: Time,
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
@@ -135,7 +131,7 @@ impl Member {
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
         let before = identity.predecessor.as_ref().map(|predecessor| predecessor.session);
         let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
-        // Random, so that late answers to an earlier process are recognized.
+        // So that late answers to an earlier process are recognized.
         let first = rng.bits() >> 1;
         #[cfg(feature = "mutation")]
         let client = client.mutated(config.mutation);
@@ -145,7 +141,7 @@ impl Member {
             config,
             client,
             registry: None,
-            been: None,
+            highest_voter: None,
             questions: Questions::default(),
             first,
             numbers: first,
@@ -162,7 +158,7 @@ impl Member {
             is_outdated: false,
             stopping: None,
             next_tick: now,
-            next_hurry: now,
+            next_redirect: now,
             writes: 0,
             unexpected: 0,
             out: Vec::new(),
@@ -218,7 +214,7 @@ impl Member {
         own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
-    /// Without messages to the voter, and those of other versions and clusters.
+    /// Not messages to the voter, or of other versions and clusters.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
@@ -252,12 +248,12 @@ impl Member {
         self.settle(now);
     }
 
-    /// Proposes a command, and retransmits it until [`Output::Answered`] has the returned number.
+    /// Retransmits the command until [`Output::Answered`] has the returned number.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         self.begin(Question::Do(command), now)
     }
 
-    /// [`Output::Found`] has the returned number. The result reflects every answer received so far.
+    /// The result reflects every answer received so far.
     pub fn look(&mut self, look: Look, now: Time) -> u64 {
         self.begin(Question::Look { look, since: self.index }, now)
     }
@@ -290,8 +286,7 @@ impl Member {
         Some(self.ask(Command::Leave { session }, now))
     }
 
-    /// Ends the session, opens no other, and transfers the leadership. Drive the member until [`Member::has_stopped`],
-    /// or for a moment.
+    /// Also transfers the leadership. Drive the member until [`Member::has_stopped`], or for a moment.
     pub fn stop(&mut self, now: Time) {
         let leave = self.leave(now);
         self.stopping = Some(leave);
@@ -302,12 +297,12 @@ impl Member {
         self.has_left() && !leads
     }
 
-    /// The end of the session is committed, or there was none.
+    /// The end is committed, or there was no session.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
 
-    /// Returns the unresponsive voters if nothing was decided for a second.
+    /// The unresponsive voters, if nothing was decided for a second.
     pub fn missing(&self, now: Time) -> Option<Missing> {
         let since = self.waiting_since.filter(|since| now >= *since + PATIENCE)?;
         let own = self.registry.as_ref().map(|registry| registry.state().voter_hosts()).unwrap_or_default();
@@ -318,17 +313,16 @@ impl Member {
         Some(Missing { since, silent, received: received.into_iter().map(|(host, _)| host).collect() })
     }
 
-    /// The error is for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
         match read {
             Err(Malformed::Format | Malformed::Bounds(_)) => self.unexpected += 1,
-            // The ID in the reply shows that our cluster was recovered.
+            // The reply shows that our cluster was recovered.
             Err(Malformed::Cluster { theirs, ours }) if ours.follows(theirs) => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, self.identity.info.versions.min, RegistryMessage::Answer { number: 0, answer });
             }
-            // The sender may understand our version, which the reply shows.
+            // The sender may understand our version.
             Err(Malformed::Version(theirs, ours)) if theirs < ours.min => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, ours.min, RegistryMessage::Answer { number: 0, answer });
@@ -356,7 +350,7 @@ impl Member {
     }
 
     fn adopt(&mut self, registry: Registry) {
-        self.been = self.been.max(Some(registry.voter()));
+        self.highest_voter = self.highest_voter.max(Some(registry.voter()));
         self.registry = Some(registry);
     }
 
@@ -406,7 +400,7 @@ impl Member {
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
             self.follow(self.identity.host, now);
         }
-        if self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= DEAF)).is_some() {
+        if self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= ANSWER_TIMEOUT)).is_some() {
             self.questions.hasten(now);
         }
         let to = match &mut self.leader {
@@ -463,10 +457,10 @@ impl Member {
             {
                 self.on_retired(voter);
             }
-            // Not a leader or voter as far as this process knows. If it is one, it repeats the message.
+            // If this host leads, it repeats the message.
             RegistryMessage::Enlist { .. } | RegistryMessage::Retired { .. } => {}
             RegistryMessage::Answer { number, answer } => self.on_answer(from, number, answer, now),
-            // An event before the session is usable is dropped, and repeated later.
+            // An event before the session is usable is repeated later.
             RegistryMessage::Event { resource, session, generation, kind }
                 if self.client.stands(now) == Some(session) =>
             {
@@ -494,13 +488,13 @@ impl Member {
     /// Only the process whose session the number was allocated for starts the file, once. Otherwise a voter could have
     /// forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
-        let is_new = self.been.is_none_or(|been| voter > been);
-        if let Some(been) = self.registry.as_ref().map(Registry::voter)
+        let is_new = self.highest_voter.is_none_or(|highest| voter > highest);
+        if let Some(former) = self.registry.as_ref().map(Registry::voter)
             && self.client.session() == Some(session)
             && is_new
             && alone
         {
-            self.on_retired(been);
+            self.on_retired(former);
         }
         if self.registry.is_none() && self.client.session() == Some(session) && is_new && self.identity.info.keeps {
             let rng = Rng::new(self.rng.bits());
@@ -513,7 +507,7 @@ impl Member {
     /// A removed voter has no leader. While ours has one, the message is wrong or early.
     fn on_retired(&mut self, voter: VoterId) {
         if let Some(registry) = self.registry.take_if(|registry| registry.voter() == voter && !registry.is_led()) {
-            // A process that created the cluster may never have asked another host.
+            // Such a process may never have asked another host.
             self.learn(registry.state().voter_hosts());
             self.writes += registry.writes() + 1;
             self.out.push(Output::Write { number: self.writes, write: Write::Remove });
@@ -521,7 +515,6 @@ impl Member {
     }
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
-        // Not a question of this process.
         if number <= self.first || number > self.numbers {
             return;
         }
@@ -556,9 +549,9 @@ impl Member {
                     self.leader.take_if(|lead| lead.host != host);
                     self.leader.get_or_insert(Lead { host, asked: None });
                 }
-                if self.leader.is_some() && now >= self.next_hurry {
-                    self.next_hurry = now + HURRY;
-                    self.client.hurry(now);
+                if self.leader.is_some() && now >= self.next_redirect {
+                    self.next_redirect = now + REDIRECTS;
+                    self.client.retry_now(now);
                     self.transmit(number, now);
                 }
             }
@@ -576,7 +569,7 @@ impl Member {
                 }
                 Outcome::Refused(Refusal::OldProcess) => {
                     self.client.on_outdated(nonce);
-                    // The first refusal is mostly due to a late copy of our own request.
+                    // Mostly due to a late copy of our own request.
                     if std::mem::replace(&mut self.is_outdated, true) {
                         self.out.push(Output::Refused(Refusal::OldProcess));
                     }
@@ -594,7 +587,7 @@ impl Member {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);
             if self.client.session().is_none() {
-                self.client.hurry(now);
+                self.client.retry_now(now);
             }
         }
     }
@@ -605,7 +598,7 @@ impl Member {
         self.contacts.retain(|contact| *contact != host || voters.contains(contact));
     }
 
-    /// Known hosts are kept, since they may know the current voters.
+    /// Known hosts may know the current voters.
     fn learn(&mut self, voters: Vec<PeerId>) {
         if !voters.is_empty() {
             self.voters.clone_from(&voters);
@@ -625,7 +618,7 @@ impl Member {
     fn check_leader(&mut self, now: Time) {
         let leads = self.registry.as_ref().is_some_and(Registry::is_leader);
         if leads && !std::mem::replace(&mut self.leads, leads) {
-            self.client.hurry(now);
+            self.client.retry_now(now);
             self.session_request(now);
             self.questions.all().into_iter().for_each(|number| self.transmit(number, now));
         }

@@ -1,9 +1,8 @@
-//! Mutations: rules left out on purpose, to show that a test notices.
+//! Rules left out on purpose, to show that a test notices.
 
 #[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "some variants are used only with the feature"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// A leader confirms a renewal without a round.
     YesWithoutRound,
     /// A round in progress confirms a renewal that arrived later.
     RoundBeforeRequest,
@@ -11,7 +10,6 @@ pub enum Mutation {
     YesBeforeApplied,
     /// A new leader counts from the start of its clock.
     EndsAtOnce,
-    /// A new leader ignores the rounds that its voters report.
     ReceivesAlone,
     ForgetsOwnRounds,
     OldTermEnds,
@@ -24,14 +22,12 @@ pub enum Mutation {
     ForgetsCommit,
     NoLatch,
     SendsOnce,
-    /// The next session of a host ends the previous one.
     ReplacesSession,
     /// A voter that lags behind answers a query.
     LooksAnywhere,
     RemovesUsed,
     /// Resources are created with the first generation after a deletion.
     ForgetsFloor,
-    /// A recovered registry announces generations at once.
     NoQuarantine,
     ExpelsLate,
     ResizesLate,

@@ -43,12 +43,11 @@ number! {
 }
 
 number! {
-    /// A voter: one file on one disk. Numbered from 1 and never reused: a host that has lost its file becomes another
-    /// voter.
+    /// One file on one disk. Numbered from 1 and never reused: a host that has lost its file becomes another voter.
     VoterId, "v"
 }
 
-/// A cluster: a random number. Two clusters refuse each other's messages.
+/// Two clusters refuse each other's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u128);
 
@@ -61,13 +60,12 @@ impl ClusterId {
         self.0
     }
 
-    /// Returns the ID of the [recovered](crate::recover) cluster. Random, since two files of one cluster may be
-    /// recovered.
+    /// Random, since two files of one cluster may be recovered.
     pub const fn recovered(self, chance: u64) -> Self {
         Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
 
-    /// Returns whether this is `other` after recoveries. Random IDs are never this close.
+    /// This is `other` after recoveries. Random IDs are never this close.
     pub const fn follows(self, other: Self) -> bool {
         let later = self.0.wrapping_sub(other.0);
         0 < later && later < 1 << 32
@@ -167,9 +165,8 @@ impl From<Ttl> for u64 {
     }
 }
 
-/// The versions of files, messages and commands that a process understands. The registry has one version at a time
-/// ([`State::version`](crate::State::version)). An entry increases it when every voter and session understands the next
-/// one. Afterwards an older process is refused.
+/// The versions of files, messages and commands that a process understands. The registry has one of them at a time,
+/// which an entry increases when every voter and session understands the next. Afterwards an older process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     pub min: u16,
@@ -183,7 +180,6 @@ impl Versions {
         self.min <= version && version <= self.max
     }
 
-    /// The newest version that both include.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)

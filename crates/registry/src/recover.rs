@@ -19,7 +19,7 @@ use peerlock_types::{PeerId, Span};
 use crate::file::{self, Damage, Header, Record, Writer};
 use crate::form::{Entry, EntryKind, Hard, Snapshot};
 use crate::leases::patience;
-use crate::registry::decode_batch;
+use crate::registry::decode_commands;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
@@ -35,26 +35,23 @@ pub struct Recovered {
     pub cluster: ClusterId,
     pub voter: VoterId,
     pub host: PeerId,
-    /// Of the last entry. Of several files recover the one with the highest.
+    /// Of several files recover the one with the highest.
     pub last: (u64, u64),
-    /// How long nothing is granted after the start.
     pub quarantine: Span,
 }
 
-/// Checks whether a program of these versions can start with a voter's file. Returns its cluster and the length of a
-/// torn record at its end.
+/// A program of these versions can start with the file. Returns its cluster and the length of a torn record.
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
     let mut commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
-    let entries = commands.try_for_each(|entry| decode_batch(&entry.data, versions).map(|_| ()));
+    let entries = commands.try_for_each(|entry| decode_commands(&entry.data, versions).map(drop));
     match state.and(entries) {
         Ok(_) => Ok((header.cluster, torn)),
         Err(why) => Err(damage(why, versions)),
     }
 }
 
-/// Applies all entries, committed or not.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
     let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not received a snapshot yet"))?;
@@ -71,7 +68,7 @@ fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Resu
         match entry.kind {
             EntryKind::Commands if entry.data.is_empty() => {}
             EntryKind::Commands => {
-                let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
+                let commands = decode_commands(&entry.data, versions).map_err(damage)?;
                 commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
             }
             // The recovered configuration is set separately.
@@ -88,7 +85,7 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter of this file the only one, once the result is written. `chance` is random.
+/// Takes effect once the result is written. `chance` is random.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }

@@ -21,7 +21,6 @@ mod pieces;
 use std::collections::BTreeMap;
 
 use peerlock_types::{PeerId, Rng, Time};
-use serde::{Deserialize, Serialize};
 
 use self::lead::Lead;
 use self::pieces::Pieces;
@@ -36,7 +35,7 @@ use crate::log::Log;
 use crate::mutation::Mutation;
 use crate::recover::damage;
 use crate::state::{State, Undecodable, VoterRecord};
-use crate::wire::{Answer, RegistryMessage, to_bytes};
+use crate::wire::{Answer, RegistryMessage, decode_versioned};
 use crate::{ClusterId, Versions, VoterId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ pub enum Effect {
         version: u16,
         registry_message: RegistryMessage,
     },
-    /// Then call [`Registry::on_written`]. Numbers are consecutive.
+    /// Then call [`Registry::on_written`].
     Write { number: u64, write: Write },
 }
 
@@ -57,10 +56,6 @@ struct Origin {
     number: u64,
     version: u16,
 }
-
-/// Follows its version.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Batch(pub Vec<Command>);
 
 pub struct Registry {
     config: Config,
@@ -73,7 +68,7 @@ pub struct Registry {
     snapshot_version: u16,
     writer: Writer,
     writes: u64,
-    /// Never reset: a round of one term is not mistaken for one of another.
+    /// Never reset: rounds of two terms are not mistaken.
     rounds: u64,
     grants: Grants,
     /// When this voter learned of it.
@@ -286,7 +281,7 @@ impl Registry {
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
-        // Also to an earlier voter of this host: this may be the only host that can reply.
+        // This may be the only host that can reply to an earlier voter.
         if self.state.is_retired(message.from) {
             if self.state.unsettled().is_none() {
                 self.send(from, RegistryMessage::Retired { voter: message.from });
@@ -365,8 +360,8 @@ impl Registry {
         if entry.data.is_empty() {
             return; // The start of a term.
         }
-        match decode_batch(&entry.data, self.versions) {
-            Ok(Batch(commands)) => {
+        match decode_commands(&entry.data, self.versions) {
+            Ok(commands) => {
                 let outcomes: Vec<Outcome> =
                     commands.into_iter().map(|command| self.apply_command(entry.term, command, now)).collect();
                 self.answer(entry.index, entry.term, outcomes);
@@ -443,7 +438,7 @@ impl Registry {
         let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
         let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
         if let Some(host) = voter_record.or(received)
-            && !self.sends_in_pieces(&message, host)
+            && let Some(message) = self.send_in_pieces(message, host)
         {
             self.send(host, RegistryMessage::Voter(Box::new(message)));
         }
@@ -455,20 +450,9 @@ impl Registry {
     }
 }
 
-fn encode_batch(batch: &Batch, version: u16) -> Vec<u8> {
-    to_bytes(batch, version.to_le_bytes().to_vec())
-}
-
-pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {
-    let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
-    let version = u16::from_le_bytes(*version);
-    if !versions.has(version) {
-        return Err(Undecodable::Version(version));
-    }
-    match postcard::take_from_bytes::<Batch>(rest) {
-        Ok((batch, [])) if batch.0.iter().all(|command| command.check().is_ok()) => Ok(batch),
-        Ok(_) | Err(_) => Err(Undecodable::Format),
-    }
+pub(crate) fn decode_commands(bytes: &[u8], versions: Versions) -> Result<Vec<Command>, Undecodable> {
+    let (commands, _): (Vec<Command>, u16) = decode_versioned(bytes, versions)?;
+    if commands.iter().all(|command| command.check().is_ok()) { Ok(commands) } else { Err(Undecodable::Format) }
 }
 
 #[cfg(test)]
@@ -478,7 +462,6 @@ mod tests {
     use crate::form::Kind;
     use crate::wire::Question;
 
-    /// A voter that leads alone and has completed its writes.
     fn leader() -> Registry {
         let info = Info {
             name: Label::new("host").expect("a short name"),

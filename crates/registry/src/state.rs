@@ -24,7 +24,7 @@ pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::event::{EventKind, Topic};
 use crate::mutation::Mutation;
-use crate::wire::to_bytes;
+use crate::wire::{decode_versioned, encode_versioned};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_MEMBERS: usize = 16_384;
@@ -39,7 +39,7 @@ const MOST_GRANTS: usize = 65_536;
 /// Later resources are never deleted: a deletion raises the generations of all resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
 const MOST_VOTERS: usize = 64;
-/// More sessions, voters or generations than the lost voters have allocated.
+/// More than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
     pub host: PeerId,
-    /// The session for which its number was allocated. Only that process may start its file.
+    /// Only its process may start the file.
     pub session: Option<SessionId>,
 }
 
@@ -96,7 +96,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a new cluster: one member, which votes and has no session.
+    /// The state of a new cluster.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The state of a voter that has received nothing.
+    /// Of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -173,24 +173,21 @@ impl State {
         &self.resources
     }
 
-    /// No deleted resource has exceeded this generation.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// For this long after a recovery no generation is announced: the lost voters may have opened sessions unknown
-    /// here.
+    /// For this long no generation is announced: the lost voters may have opened sessions unknown here.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// Filters by the beginning of the name, and starts after `after`.
+    /// `after` is excluded.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
         after: Option<&Label>,
     ) -> impl Iterator<Item = (&Label, &Resource)> {
-        // Names with a common prefix are adjacent, the prefix itself first.
         let from = match (prefix, after) {
             (Some(prefix), after) if after.is_none_or(|after| after < prefix) => Bound::Included(prefix),
             (_, Some(after)) => Bound::Excluded(after),
@@ -215,7 +212,7 @@ impl State {
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
-        resource.words().find(|event| *event == (to, generation, topic))?;
+        resource.pending_events().find(|event| *event == (to, generation, topic))?;
         let kind = match topic {
             Topic::Opened => EventKind::Opened {
                 slots: resource.slots(),
@@ -258,8 +255,8 @@ impl State {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
 
-    /// Returns the last configuration change, unless a majority is known to have stored it as committed. Until then
-    /// former voters keep their files, since a restarted voter may need their votes.
+    /// The last configuration change, unless a majority is known to have stored it as committed. Until then former
+    /// voters keep their files, since a restarted voter may need their votes.
     pub fn unsettled(&self) -> Option<u64> {
         (self.settled < self.changes).then_some(self.changes)
     }
@@ -273,7 +270,6 @@ impl State {
             .collect()
     }
 
-    /// Every voter's host and session understands this next version.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -310,7 +306,7 @@ impl State {
             }
             Command::Detach { session, resource, slot, fencing, ttl, note } => {
                 self.with_host(session, |state, host| {
-                    let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
+                    let grant = Detached { slot, session, host, generation: 0, ttl, renewals: 0, note };
                     let is_known =
                         state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
                     if !is_known && state.index.grants() >= MOST_GRANTS {
@@ -327,8 +323,8 @@ impl State {
             Command::TakeBack { resource, fencing, session } => {
                 self.with(&resource, |it| it.take_back(fencing, session))
             }
-            Command::ExpireDetached { resource, fencing, stretch } => {
-                self.with(&resource, |it| it.expire_detached(fencing, stretch))
+            Command::ExpireDetached { resource, fencing, renewals } => {
+                self.with(&resource, |it| it.expire_detached(fencing, renewals))
             }
             Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
             Command::Raise { version } if self.can_raise(version) => {
@@ -388,7 +384,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // Before `end`, which removes a member without a data directory along with its last session.
+        // Before `end`, which may remove the member.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -466,14 +462,14 @@ impl State {
         outcome
     }
 
-    /// Later resources start above the floor, so late messages about this one are of an earlier generation.
+    /// Later resources start above the floor, so late messages are of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         let is_used = !resource.parties().is_empty() || !resource.detached().is_empty();
-        if is_used && !makes(Mutation::RemovesUsed) || resource.has_forced() {
+        if is_used && !makes(Mutation::RemovesUsed) || resource.has_unnotified() {
             return Outcome::Refused(Refusal::InUse);
         }
         if resource.generation() >= MOST_REMOVED {
@@ -487,7 +483,6 @@ impl State {
         Outcome::Done
     }
 
-    /// Makes this host's file the only one: see `recover.rs`. The quarantine is at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -523,15 +518,15 @@ impl State {
         Outcome::Done
     }
 
-    /// Checks every invariant that this crate relies on: the state may come from outside.
+    /// The state may come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
-        let is_seated = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
+        let is_known = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
         let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
         numbers.into_iter().all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION
-            && voters.iter().chain(outgoing).chain(learners).all(is_seated)
+            && voters.iter().chain(outgoing).chain(learners).all(is_known)
             && learners.is_disjoint(voters)
             && learners.is_disjoint(outgoing)
             && (!voters.is_empty() || outgoing.is_empty() && learners.is_empty())
@@ -556,22 +551,16 @@ impl State {
 
     /// The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
-        to_bytes(self, self.version.to_le_bytes().to_vec())
+        encode_versioned(self, self.version)
     }
 
     pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
-        let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
-        let version = u16::from_le_bytes(*version);
-        if !versions.has(version) {
-            return Err(Undecodable::Version(version));
+        let (mut state, version): (Self, u16) = decode_versioned(bytes, versions)?;
+        if state.version != version || !state.is_possible() {
+            return Err(Undecodable::Format);
         }
-        match postcard::take_from_bytes::<Self>(rest) {
-            Ok((mut state, [])) if state.version == version && state.is_possible() => {
-                state.index = Index::of(&state.members, &state.sessions, &state.resources);
-                Ok(state)
-            }
-            Ok(_) | Err(_) => Err(Undecodable::Format),
-        }
+        state.index = Index::of(&state.members, &state.sessions, &state.resources);
+        Ok(state)
     }
 }
 

@@ -1,7 +1,5 @@
-//! Chooses the voters, one configuration change at a time.
-//!
-//! An even number tolerates no more failures than the odd one below it. A new voter starts as a learner, so that no
-//! majority waits for an empty log. A joint configuration then needs the agreement of the old and the new set.
+//! Chooses the voters, one configuration change at a time. A new voter starts as a learner, so that no majority waits
+//! for an empty log.
 
 use std::collections::BTreeSet;
 
@@ -65,8 +63,7 @@ pub fn plan(
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
-/// All chosen hosts become voters before any other is removed, so an unreachable choice leaves the present voters in
-/// place.
+/// All chosen hosts become voters before any other is removed, so an unreachable choice changes nothing.
 fn plan_chosen(
     leader: VoterId,
     state: &State,
@@ -81,10 +78,10 @@ fn plan_chosen(
         return Some(Change::Drop(*learner));
     }
     let stays = |voter: &VoterId| is_chosen(voter) && !lost.contains(voter);
-    let seated: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
+    let voting_hosts: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
     let mut add = Vec::new();
     let mut waits = false;
-    for wanted in chosen.difference(&seated) {
+    for wanted in chosen.difference(&voting_hosts) {
         match conf.learners.iter().find(|learner| host(learner) == Some(*wanted)) {
             Some(learner) if caught_up(*learner) => add.push(*learner),
             Some(_) => waits = true,
@@ -112,15 +109,14 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// The host with the oldest session among those that can vote and do not. A host without its file replaces its own
-/// voter.
+/// The oldest session. A host without its file replaces its own voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
-    let is_seated = |host| {
+    let is_known = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
     };
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
     sessions
-        .filter(|(_, host)| can_vote(state, *host) && !is_seated(*host))
+        .filter(|(_, host)| can_vote(state, *host) && !is_known(*host))
         .min()
         .map(|(_, host)| host)
         .and_then(|host| state.session_of(host).map(|(session, _)| (session, host)))
@@ -137,7 +133,6 @@ mod tests {
         Info { name: Label::new("h").unwrap(), addresses: Vec::new(), versions: Versions::OURS, keeps }
     }
 
-    /// Hosts 1 to `hosts` with a session each; the first one votes.
     fn cluster(hosts: u64) -> State {
         let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(true));
         (1..=hosts).for_each(|host| open(&mut state, host, true));
@@ -162,7 +157,7 @@ mod tests {
         );
     }
 
-    /// Executes the plan. Every learner catches up.
+    /// Every learner catches up.
     fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
         let mut done = Vec::new();
         let mut leader = VoterId::new(1);
@@ -277,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Keeping one of two voters whose disk was just lost, with its session still valid, would lose the quorum.
+    /// A remaining voter may have lost its disk while its session is valid.
     #[test]
     fn no_voter_is_removed_while_a_remaining_one_is_silent() {
         let mut state = cluster(3);

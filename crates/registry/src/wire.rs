@@ -8,13 +8,14 @@
 //! once it has received that, and so has its answer. So processes of adjacent versions understand each other.
 
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::event::{EventKind, Topic};
 use crate::form::Message;
 use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
-use crate::state::MOST_DETACHED;
+use crate::state::{MOST_DETACHED, Undecodable};
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
 /// In bytes, of an accepted message. Those sent are less than half as long.
@@ -31,22 +32,20 @@ const MOST_NAMED_VOTERS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegistryMessage {
     Voter(Box<Message>),
-    /// Sent by the leader to a process whose host becomes a voter, until that replies. If `session` is its own, the
-    /// process starts the voter's file.
+    /// Sent by the leader to a process whose host becomes a voter, until that replies. The process starts the file if
+    /// `session` is its own.
     Enlist {
         voter: VoterId,
-        /// The number was allocated for it.
         session: SessionId,
-        /// The host has no other voter, so the process removes the file of a former one. A removed learner sends
-        /// nothing, so it never receives [`Retired`](Self::Retired).
+        /// The host has no other voter, so the process removes the file of a former one. A removed learner never
+        /// receives [`Retired`](Self::Retired).
         alone: bool,
     },
     /// Sent to a former voter that still acts as one. The receiver removes its file.
     Retired {
         voter: VoterId,
     },
-    /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the leadership is lost
-    /// meanwhile.
+    /// Sent by a process to a voter. Answered by `Answer`, unless the leadership is lost meanwhile.
     Ask {
         number: u64,
         question: Question,
@@ -56,8 +55,7 @@ pub enum RegistryMessage {
         number: u64,
         answer: Answer,
     },
-    /// Sent by the leader to a session until it has taken effect: see [`EventKind`]. Another session of the host drops
-    /// it.
+    /// Sent by the leader to a session until it has taken effect: see [`EventKind`].
     Event {
         resource: Label,
         session: SessionId,
@@ -71,21 +69,19 @@ pub enum RegistryMessage {
         generation: u64,
         topic: Topic,
     },
-    /// Sent between voters: a part of a long snapshot. Answered by `Had` until the last.
+    /// Sent between voters: a part of a long snapshot.
     Piece {
-        /// With this part in place of the snapshot.
         message: Box<Message>,
         /// Its offset.
         at: u32,
         /// The length of the snapshot.
         all: u32,
     },
-    /// Acknowledges a piece. The sender continues with the next.
+    /// Acknowledges a piece other than the last.
     Had {
         /// The receiver of the piece.
         from: VoterId,
         to: VoterId,
-        /// The last entry in the snapshot.
         index: u64,
         /// Received so far.
         bytes: u32,
@@ -100,7 +96,7 @@ pub enum Question {
         session: SessionId,
         renewal: u64,
     },
-    /// Answered by any voter that has applied the entries up to `since`, the last one that the sender knows of.
+    /// Answered by any voter that has applied the entry `since`, the last one known to the sender.
     Look {
         look: Look,
         since: u64,
@@ -135,7 +131,7 @@ pub enum Malformed {
     Version(u16, Versions),
     #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
     Cluster { theirs: ClusterId, ours: ClusterId },
-    /// The receiver has to stop its session and join the successor of our cluster, without its voter's file.
+    /// The receiver has to stop its session and join that cluster, without its voter's file.
     #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
     Recovered { theirs: ClusterId, ours: ClusterId },
     #[error("not a registry message")]
@@ -153,6 +149,21 @@ pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: Cluster
 
 pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, start).expect("a Vec can grow, and every sequence has a known length")
+}
+
+pub(crate) fn encode_versioned(value: &impl Serialize, version: u16) -> Vec<u8> {
+    to_bytes(value, version.to_le_bytes().to_vec())
+}
+
+/// Also returns the version.
+pub(crate) fn decode_versioned<T: DeserializeOwned>(bytes: &[u8], versions: Versions) -> Result<(T, u16), Undecodable> {
+    let (version, rest) = bytes.split_first_chunk().ok_or(Undecodable::Format)?;
+    let version = u16::from_le_bytes(*version);
+    if !versions.has(version) {
+        return Err(Undecodable::Version(version));
+    }
+    let Ok((value, [])) = postcard::take_from_bytes(rest) else { return Err(Undecodable::Format) };
+    Ok((value, version))
 }
 
 /// Also returns the version.

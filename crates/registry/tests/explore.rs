@@ -249,7 +249,7 @@ impl Model {
     fn confirm_renewals(&mut self, at: usize, renewals: Vec<u64>) {
         let leader = &mut self.leaders[at];
         for renewal in renewals {
-            if !leader.knows_end && leader.leases.may_say_yes(S, time(self.now)) {
+            if !leader.knows_end && leader.leases.confirm(S, time(self.now)) {
                 self.yeses.push(renewal);
                 retain_newest(&mut self.yeses);
             }
@@ -309,7 +309,7 @@ impl Model {
         // Only a later election reads it.
         let received = (self.term() < self.terms).then_some(self.received);
         (self.now, received, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
-        self.client.what_matters().hash(&mut hasher);
+        self.client.relevant_state().hash(&mut hasher);
         format!("{:?} {:?}", self.leaders, self.retried).hash(&mut hasher);
         hasher.finish()
     }

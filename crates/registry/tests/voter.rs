@@ -1,3 +1,5 @@
+//! A single voter and its file.
+
 use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_registry::file::{Damage, cluster_of};
 use peerlock_registry::wire::{self, Answer, Question, RegistryMessage};

@@ -27,14 +27,13 @@ const NOT_FOUND: u8 = 127;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEvent {
     Stopped(Signal),
-    /// Its PID stays reserved until [`Child::reap`], so that no signal can reach another process.
+    /// Its PID stays reserved until [`Child::reap`].
     Ended,
 }
 
 pub struct Child {
     process: Process,
     group: Pid,
-    /// It must not outlive its supervisor.
     dies: bool,
     events: mpsc::UnboundedReceiver<ChildEvent>,
 }
@@ -57,7 +56,7 @@ impl Child {
             if let Some(id) = id {
                 next_event(id); // It has stopped itself, or failed to start.
             }
-            // Fails if the supervision was dropped; the parent-death signal follows.
+            // The supervision was dropped; the parent-death signal follows.
             if started.send(process).is_ok()
                 && let Some(id) = id
             {
@@ -69,11 +68,10 @@ impl Child {
     }
 
     pub fn go(&self) {
-        // Fails if it has exited already.
+        // Fails if it has exited.
         let _ended = self.signal(Signal::SIGCONT);
     }
 
-    /// Its ID is the PID of the command.
     pub fn group(&self) -> Pid {
         self.group
     }
@@ -83,7 +81,6 @@ impl Child {
         self.events.recv().await.unwrap_or(ChildEvent::Ended)
     }
 
-    /// Sends a signal to the whole group.
     pub fn signal(&self, signal: Signal) -> nix::Result<()> {
         killpg(self.group, signal)
     }
@@ -94,7 +91,6 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Kills the command if the supervision ends early.
     fn drop(&mut self) {
         if self.dies && matches!(self.process.try_wait(), Ok(None)) {
             let _ended = self.signal(Signal::SIGKILL);
@@ -106,7 +102,7 @@ fn pid(process: &Process) -> Pid {
     Pid::from_raw(process.id().cast_signed())
 }
 
-/// Sends the state changes of a process until it has exited, without reaping it.
+/// Sends the state changes of a process, without reaping it.
 fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     loop {
         let event = next_event(id);
@@ -116,7 +112,6 @@ fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     }
 }
 
-/// Waits until a process stops or exits.
 fn next_event(id: Pid) -> ChildEvent {
     let either = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
     loop {
@@ -133,8 +128,7 @@ fn next_event(id: Pid) -> ChildEvent {
     }
 }
 
-/// Runs in the new process. Its arguments: PID of the parent, whether to die with it, whether to take the foreground,
-/// and the command.
+/// Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the command.
 pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(parent), Some(dies), Some(foreground), Some(program)) = (number(), number(), number(), args.next())

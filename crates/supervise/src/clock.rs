@@ -12,7 +12,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// Expires at a moment or shortly before, or right after the machine or the process resumes.
+/// Expires at a moment or shortly before, or right after a resume.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -20,8 +20,7 @@ impl Timer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?))
     }
 
-    /// On expiry read the clock, and arm the timer again if it is early: NTP slews kernel timers, but not the clock of
-    /// leases.
+    /// On expiry the timer may be early: NTP slews kernel timers, but not the clock of leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
         // Zero would disarm it, and the kernel counts in signed seconds.
         let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
@@ -35,7 +34,7 @@ impl AsFd for Timer {
     }
 }
 
-/// A thread waits for the timer, because tokio offers no safe way to wait for a foreign file descriptor.
+/// Tokio offers no safe way to wait for a foreign file descriptor, so a thread does.
 pub struct Alarm {
     timer: Arc<Timer>,
     rings: Option<mpsc::UnboundedReceiver<()>>,

@@ -14,10 +14,9 @@ use nix::unistd::{Pid, getpid};
 
 pub const NAME: &str = "peerlock-signalled";
 
-/// The keyboard signals that shells treat in this way.
 const RAISED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
-/// Raises a keyboard signal for this process, or its whole group. Returns if the signal is another one, or is ignored.
+/// Returns if the signal is not from the keyboard, or is ignored.
 pub fn die(signal: u8, group: bool) {
     if RAISED.iter().any(|raised| *raised as i32 == i32::from(signal)) {
         let numbers = [i32::from(signal), group.into()];
@@ -26,7 +25,7 @@ pub fn die(signal: u8, group: bool) {
     }
 }
 
-/// Runs in the new process. Its arguments: the signal, and whether to send it to the whole group.
+/// Arguments: the signal, and whether to send it to the whole group.
 pub fn raise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(number), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
@@ -36,6 +35,6 @@ pub fn raise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         let target = if group == 0 { getpid() } else { Pid::from_raw(0) };
         let _cannot_fail = kill(target, signal);
     }
-    // The signal is ignored, or this is PID 1 of a container.
+    // Ignored, or this is PID 1 of a container.
     ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
 }

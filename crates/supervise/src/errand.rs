@@ -1,13 +1,12 @@
-//! Helper processes, which execute this program again: the guard and the command need system calls between fork and
-//! exec, which are unsafe in Rust. This costs a millisecond or two.
+//! Helper processes, which execute this program again: system calls between fork and exec are unsafe in Rust.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::{child, death, guard};
 
-/// Must be called first in `main`, before any thread is started. If this process is a helper, does its work and returns
-/// the exit code for `main`.
+/// Must be called first in `main`, before any thread is started. In a helper process, does its work and returns the
+/// exit code for `main`.
 #[must_use]
 pub fn errand() -> Option<ExitCode> {
     let mut args = std::env::args_os();
@@ -19,10 +18,9 @@ pub fn errand() -> Option<ExitCode> {
     }
 }
 
-/// Works even if the program's file was replaced or removed.
+/// Even if the program's file was replaced or removed.
 pub fn send(name: &str, numbers: impl IntoIterator<Item = u32>) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // The command and the guard each lead their own group.
     command.arg0(name).args(numbers.into_iter().map(|number| number.to_string())).process_group(0);
     command
 }

@@ -34,7 +34,7 @@ pub const NAME: &str = "peerlock-guard";
 /// A message is two numbers.
 const WIDTH: usize = size_of::<u64>();
 
-/// Between checks whether the group is empty. A member that cannot be killed may live for hours.
+/// A member that cannot be killed may live for hours.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -44,8 +44,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard without a task; it exits with the supervisor. It keeps `connection` open as its unused standard
-    /// output.
+    /// The guard has no task yet. It keeps `connection` open as its unused standard output.
     pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
         // A pipe could not carry a connection or preserve message boundaries.
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
@@ -60,15 +59,15 @@ impl Guard {
         Ok(Self { process, socket })
     }
 
-    /// Sends the group to kill and when, and optionally another connection to keep open, as when the slot moves to
-    /// another agent. Returns whether the guard is alive.
+    /// Sends the group to kill and when, and perhaps another connection to keep open: the slot may move to another
+    /// agent. Returns whether the guard is alive.
     pub fn notify(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
         let rights = ControlMessage::ScmRights(&connection);
         let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
-        // A frozen guard with a full socket must not block the supervisor.
+        // A frozen guard must not block the supervisor.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
         !matches!(sent, Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN))
@@ -76,7 +75,6 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Ends the guard before it can see the end of its input.
     fn drop(&mut self) {
         let _gone = self.process.kill();
         let _gone = self.process.wait();
@@ -102,7 +100,6 @@ pub fn watch() -> ExitCode {
     }
 }
 
-/// Waits for the moment to kill, and returns the group.
 fn wait() -> io::Result<Option<Pid>> {
     let input = io::stdin();
     let timer = Timer::new()?;
@@ -110,7 +107,7 @@ fn wait() -> io::Result<Option<Pid>> {
     loop {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE)?;
-        // Messages first: after a freeze, a renewal that was sent in time may be waiting.
+        // After a freeze, a renewal that was sent in time may be waiting.
         if fds[0].any() != Some(false) {
             match next(&input)? {
                 Some(update) => {
@@ -128,7 +125,7 @@ fn wait() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Returns `None` after the last message. A received connection stays open until the guard exits.
+/// Returns `None` after the last message. A received connection stays open.
 fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let mut message = [0; 2 * WIDTH];
     let mut rights = nix::cmsg_space!([RawFd; 1]);

@@ -18,7 +18,7 @@ pub enum OnLost {
     Term,
     /// Send SIGKILL at once.
     Kill,
-    /// Leave it alone, even if its supervisor dies: for work that must never be interrupted.
+    /// For work that must never be interrupted, even if its supervisor dies.
     Leave,
 }
 
@@ -41,7 +41,6 @@ pub struct Countdown {
     on_lost: OnLost,
     grace: Duration,
     end: Moment,
-    /// The end of the lease without a revocation.
     granted: Moment,
     stage: Stage,
 }
@@ -74,7 +73,7 @@ impl Countdown {
         late
     }
 
-    /// Returns when the next action is due without a renewal.
+    /// Without a renewal.
     pub fn next(&self) -> Option<Moment> {
         match (self.stage, self.on_lost) {
             (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),
@@ -83,7 +82,7 @@ impl Countdown {
         }
     }
 
-    /// Returns when the whole group must be dead, even without the supervisor.
+    /// The whole group, even without the supervisor.
     pub fn dead_by(&self) -> Option<Moment> {
         match self.on_lost {
             OnLost::Term => Some(self.end),
@@ -92,7 +91,7 @@ impl Countdown {
         }
     }
 
-    /// After a late wake-up there is no grace: another holder may exist already.
+    /// After a late wake-up there is no grace: another holder may exist.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;
@@ -106,7 +105,7 @@ impl Countdown {
         Some(due)
     }
 
-    /// The moment to kill has passed unnoticed, for a command found to have exited at `now`.
+    /// For a command found to have exited at `now`.
     pub fn is_over(&mut self, now: Moment) -> bool {
         let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
         if over {
@@ -128,7 +127,6 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// A lease until second 100 with 10 s of grace.
     fn lease(on_lost: OnLost) -> Countdown {
         Countdown::new(on_lost, Duration::from_secs(10), at(100))
     }
@@ -170,7 +168,7 @@ mod tests {
         assert_eq!(lease.next(), None);
     }
 
-    /// For processes that cannot be killed, the supervisor waits until the slot would have been free anyway.
+    /// For processes that cannot be killed.
     #[test]
     fn revocation_keeps_the_granted_end() {
         let mut lease = lease(OnLost::Term);

@@ -5,8 +5,8 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// All catchable signals that a person or a system may send to a command. Not included: faults and limits of the
-/// process itself (SIGSEGV, SIGXCPU, …), its children and terminal use (SIGCHLD, SIGTTIN, SIGTTOU), SIGPIPE, which Rust
+/// All catchable signals that a person or a system may send to a command. Not faults and limits of the process itself
+/// (SIGSEGV, SIGXCPU, …), signals about its children and terminal (SIGCHLD, SIGTTIN, SIGTTOU), SIGPIPE, which Rust
 /// ignores, and real-time signals, which have no safe API.
 const FORWARDED: [Signal; 15] = [
     Signal::SIGHUP,
@@ -33,19 +33,18 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, S
 pub struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// From here on the forwarded signals do not end this process.
+    /// From here on these signals do not end this process.
     pub(crate) fn listen() -> io::Result<Self> {
         // If SIGCHLD is ignored, the exit status of children is lost.
         drop(signal(SignalKind::child())?);
         Self::listen_to(&FORWARDED)
     }
 
-    /// Handles the signals that request an end.
     pub fn ending() -> io::Result<Self> {
         Self::listen_to(&ENDING)
     }
 
-    /// Like [`ending`](Self::ending) without SIGHUP, which makes a server reload its files.
+    /// Without SIGHUP, which makes a server reload its files.
     pub fn ending_a_server() -> io::Result<Self> {
         Self::listen_to(&ENDING[..3])
     }
@@ -54,13 +53,13 @@ impl Signals {
         Self::listen_to(&ENDING[3..])
     }
 
-    /// Handles SIGXFSZ, so that exceeding the file size limit (`ulimit -f`) is a write error instead of a silent end.
+    /// Exceeding the file size limit (`ulimit -f`) becomes a write error instead of a silent end.
     pub fn outlive_file_limit() -> io::Result<()> {
         Self::listen_to(&[Signal::SIGXFSZ]).map(drop)
     }
 
-    /// Handles signals, except those ignored at the start: `nohup peerlock run …` and background jobs of scripts rely
-    /// on them staying ignored, and a handler would become the default action in the command.
+    /// Leaves ignored signals ignored: `nohup peerlock run …` and background jobs of scripts rely on that, and a
+    /// handler would become the default action in the command.
     fn listen_to(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
         let received = signals.iter().copied().filter(|&name| ignored & mask(name) == 0);

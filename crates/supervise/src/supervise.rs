@@ -24,22 +24,21 @@ use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// Between checks whether a group is empty: its members are not children, so there is no notification.
+/// Members of a group are not children, so there is no notification.
 const LOOK: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program, searched for in the PATH, and its arguments.
+    /// The program is searched for in the PATH.
     pub command: Vec<OsString>,
     /// Additional variables.
     pub env: Vec<(OsString, OsString)>,
     pub on_lost: OnLost,
     pub grace: Duration,
-    /// How long after the end of the lease other clients wait, so that killed processes can exit.
+    /// Added to the lease by other clients, so that killed processes can exit.
     pub slack: Duration,
-    /// The connection that holds the slot. If the supervisor is killed, the connection stays open until the command's
-    /// group is dead.
+    /// Holds the slot. If the supervisor is killed, the connection stays open until the command's group is dead.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 
@@ -49,15 +48,14 @@ pub enum Outcome {
     Exited(u8),
     Signalled {
         signal: u8,
-        /// The command had the terminal, so its keyboard signals did not reach this group.
+        /// The keyboard signals of the terminal did not reach this group.
         in_foreground: bool,
     },
-    /// The supervisor ended the command, because the lease was lost.
     Lost,
 }
 
 impl Outcome {
-    /// Returns the command's own exit code, 128 + n after signal n, 76 (`EX_PROTOCOL`) if the lease was lost.
+    /// As in a shell; 76 (`EX_PROTOCOL`) if the lease was lost.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -91,16 +89,13 @@ impl From<ExitStatus> for Outcome {
 /// A message for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The lease expires soon, and the command has received SIGTERM.
     Asked,
     Killed,
-    /// The lease has expired, and the command runs on as configured.
     RunsOn,
     Untouchable(Errno),
     /// Some killed processes are alive while other clients may hold the slot.
     Outlives,
     NotStarted,
-    /// The command has ended, and its child processes run on.
     LeftBehind,
 }
 
@@ -108,20 +103,20 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => {
-                write!(f, "the slot is being lost: the command was asked to end, and is killed if it does not")
+                write!(f, "the slot is being lost: the command received SIGTERM, and is killed if it does not end")
             }
             Self::Killed => write!(f, "the slot is lost: the command was killed"),
-            Self::RunsOn => write!(f, "the slot is lost and the command runs on: others may run at the same time"),
+            Self::RunsOn => write!(f, "the slot is lost and the command continues: others may run at the same time"),
             Self::Untouchable(why) => {
                 write!(f, "the slot is lost and the command cannot be stopped ({why}): stop it yourself")
             }
             Self::Outlives => {
                 write!(f, "the slot is lost and processes of the command cannot be killed: stop them yourself")
             }
-            Self::NotStarted => write!(f, "the slot was lost before the command was started: it was not"),
+            Self::NotStarted => write!(f, "the slot was lost before the command was started, so it was not started"),
             Self::LeftBehind => write!(
                 f,
-                "the command has ended and has left processes that run without the slot: \
+                "the command has ended, and processes that it started continue without the slot: \
                  if they need it, let the command wait for them (`wait`)"
             ),
         }
@@ -229,8 +224,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let (Some(guard), Some(end), group) = (&mut self.guard, self.lease.dead_by(), self.child.group()) else {
             return;
         };
-        // The guard was killed. Until another one runs, at the latest at the next renewal, the command dies with this
-        // process by its parent-death signal, and this process watches its lease.
+        // Until another guard runs, at the latest at the next renewal, the command dies with this process by its
+        // parent-death signal, and this process watches its lease.
         if !guard.notify(group, end, connection)
             && let Ok(mut another) = latest(&self.connection).and_then(Guard::start)
         {
@@ -281,7 +276,6 @@ impl<T: FnMut(Notice)> Supervision<T> {
         {
             terminal.give(self.child.group());
         }
-        // Fails if the command has just exited.
         let _ended = self.child.signal(signal);
     }
 
@@ -305,10 +299,10 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// If the lease was lost, the rest of the command's group is killed; otherwise its remaining processes may run on.
+    /// If the lease was lost, the rest of the group is killed.
     fn on_ended(&mut self) -> io::Result<Outcome> {
         let was_lost = self.lease.is_lost() || !self.has_started;
-        // This process may have been frozen; the guard has killed the group at the end of the lease.
+        // The guard has killed the group at the end of the lease, while this process was frozen.
         let over = self.lease.is_over(Moment::now());
         if over {
             let _gone = self.child.signal(Signal::SIGKILL);
@@ -334,8 +328,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Returns whether a group that must end still has members. The exit of this process may free the slot, so it waits
-    /// for them; but not beyond the end of the lease, since other clients do not wait longer either.
+    /// Whether members of a group that must end are alive. The exit of this process may free the slot, so it waits for
+    /// them, until other clients stop waiting.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {
             return false;
@@ -352,7 +346,6 @@ impl<T: FnMut(Notice)> Supervision<T> {
 mod tests {
     use super::*;
 
-    /// Compares raw wait statuses with a shell's exit codes.
     #[test]
     fn codes_are_those_of_a_shell() {
         let signalled = |signal| Outcome::Signalled { signal, in_foreground: false };

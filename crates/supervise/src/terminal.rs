@@ -16,7 +16,6 @@ pub struct Terminal {
     ours: Pid,
     /// Before the command.
     modes: Termios,
-    /// The command gets it whenever possible.
     wanted: bool,
     /// The command has it.
     given: bool,
@@ -45,13 +44,13 @@ impl Terminal {
         Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
-    /// The command takes the terminal itself before exec.
+    /// The command takes the terminal before exec.
     pub fn starts_in_foreground(&mut self) -> bool {
         self.given = self.wanted && self.is_ours();
         self.given
     }
 
-    /// Gives the terminal to the command, if it wants it and this job is in the foreground.
+    /// If the command wants it and this job is in the foreground.
     pub fn give(&mut self, group: Pid) {
         if self.wanted && self.is_ours() {
             self.given = put_in_foreground(&self.tty, group).is_ok();
@@ -68,7 +67,6 @@ impl Terminal {
         given
     }
 
-    /// Restores the modes after a command that was killed.
     pub fn restore(&self) {
         if self.is_ours() {
             let _gone = holding_back(|| tcsetattr(&self.tty, SetArg::TCSADRAIN, &self.modes));
@@ -77,8 +75,8 @@ impl Terminal {
 
     pub fn on_stop(&mut self, signal: Signal) -> OnStop {
         let ours = self.given || self.is_ours();
-        // Shells give each job its own group. A process in the session leader's group has no shell above it that could
-        // continue it (`docker run -it`, `ssh -t host peerlock run …`).
+        // A process in the session leader's group has no shell above it that could continue it (`docker run -it`, `ssh
+        // -t host peerlock run …`).
         let shell = getsid(None).is_ok_and(|session| session != self.ours);
         let what = on_stop(signal, ours, shell);
         self.wanted |= what == OnStop::Give;
@@ -107,7 +105,7 @@ fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     }
 }
 
-/// Called in the process that becomes the command.
+/// In the process that becomes the command.
 pub fn take_foreground() {
     if let Ok(tty) = File::open("/dev/tty") {
         // Fails if the terminal is closed, which the command will notice, too.

@@ -55,9 +55,9 @@ fn decider_keeps_its_link_unless_the_other_side_lost_it() {
     let peer = newcomer(LARGER);
     let first = table.take(peer).unwrap();
     for (what, over) in [
-        ("nothing is over", (0, 0)),
-        ("an older one is over", (table.incarnation, first.number - 1)),
-        ("one of an earlier life of ours is over", (table.incarnation ^ 1, 99)),
+        ("no link has ended", (0, 0)),
+        ("an older link has ended", (table.incarnation, first.number - 1)),
+        ("a link of an earlier process of ours has ended", (table.incarnation ^ 1, 99)),
     ] {
         let again = table.take(with_hello(peer, |hello| hello.over = over));
         assert_eq!(refusal(again), Some(Refusal::Duplicate), "{what}");
@@ -66,7 +66,7 @@ fn decider_keeps_its_link_unless_the_other_side_lost_it() {
     let third = table.take(with_hello(peer, |hello| hello.incarnation += 1)).unwrap();
     assert_eq!(events(&table), ["+1", "-1 Replaced", "+2", "-2 Replaced", "+3"]);
     drop((first, second));
-    assert_eq!(events(&table), [""; 0], "those were over already");
+    assert_eq!(events(&table), [""; 0], "they have ended before");
     third.end(Why::Silent);
     assert_eq!(events(&table), ["-3 Silent"]);
     assert_eq!(table.greet(LARGER, peer.name).unwrap().over, (table.incarnation, 3));
@@ -97,16 +97,16 @@ fn process_returning_after_its_successor_is_a_twin() {
             false => table.follow(newcomer, number).unwrap(),
         };
         let first = link(process(1), 1);
-        assert!(!table.is_twin(&process(1)) && !table.is_twin(&process(2)), "it was started again, so far");
+        assert!(!table.is_twin(&process(1)) && !table.is_twin(&process(2)), "a restart is possible so far");
         let second = link(process(2), 1);
-        assert!(table.is_twin(&process(1)), "but here is the first again");
+        assert!(table.is_twin(&process(1)), "the first process is back");
         assert!(!table.is_twin(&process(2)) && !table.is_twin(&process(3)));
         // Also if the second has lost its connection meanwhile.
         let over = (table.incarnation, second.number);
         let again = link(with_hello(process(2), |hello| hello.over = over), 2);
         assert!(table.is_twin(&process(1)));
         drop((first, second, again));
-        assert!(!table.is_twin(&process(1)), "once the second is gone, the first may come");
+        assert!(!table.is_twin(&process(1)), "without the second, the first is admitted");
     }
 }
 
@@ -120,7 +120,7 @@ fn member_addresses_are_remembered_and_bounded() {
     assert_eq!([1, 2, 3].map(|number| table.knows(ip(number))), [true, false, true]);
     let member = Newcomer { found: ip(9), ..newcomer(LARGER) };
     drop(table.take(member).unwrap());
-    assert!(table.knows(ip(9)), "also when it is gone");
+    assert!(table.knows(ip(9)), "also after its link has ended");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_second_key_with_the_same_number_is_refused() {
     assert_eq!(refusal(table.take(second)), Some(Refusal::Collision));
     assert_eq!(table.greet(ME, second.name), Err(Refusal::Collision), "our own number");
     drop(guard);
-    assert!(table.take(second).is_ok(), "once the first is gone, the number is free");
+    assert!(table.take(second).is_ok(), "without the first, the number is free");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn links_have_a_limit_and_leaving_takes_no_more() {
     let one = newcomer(LARGER);
     let guard = table.take(one).unwrap();
     assert_eq!(refusal(table.follow(newcomer(SMALLER), 1)), Some(Refusal::Crowded));
-    assert!(table.greet(LARGER, one.name).is_ok(), "a known peer may come back");
+    assert!(table.greet(LARGER, one.name).is_ok(), "a linked peer may reconnect");
     table.leave();
     assert!(matches!(guard.work(), Work::Leave));
     drop(guard);
@@ -159,7 +159,7 @@ fn events_for_an_idle_application_are_bounded() {
     assert!(table.lock().inbox.len() <= 10 + UNREACHED);
     assert_eq!(table.metrics().unreached, 10 * UNREACHED as u64);
     events(&table);
-    assert!(table.take(peer).is_ok(), "once it has listened");
+    assert!(table.take(peer).is_ok(), "once the events were read");
 }
 
 #[test]
@@ -212,16 +212,18 @@ async fn inbox_counts_messages_of_ended_links() {
     let old = table.take(first).unwrap();
     assert_eq!((old.deliver("a".into()), old.deliver("b".into())), (Ok(true), Ok(true)));
     let new = table.take(with_hello(first, |hello| hello.incarnation = 2)).unwrap();
-    assert_eq!(new.deliver("c".into()), Err("c".into()), "it is full of what was said before");
+    assert_eq!(new.deliver("c".into()), Err("c".into()), "it is full of earlier messages");
     drop((old, new));
-    assert_eq!(table.take(first).unwrap().deliver("c".into()), Err("c".into()), "also if it was gone meanwhile");
+    assert_eq!(table.take(first).unwrap().deliver("c".into()), Err("c".into()), "also after a disconnection");
     let last = table.take(with_hello(first, |hello| hello.incarnation = 4)).unwrap();
     let notified: Vec<String> = events(&table).into_iter().filter(|event| !event.contains(['+', '-'])).collect();
     assert_eq!(notified, ["1 a", "1 b"]);
-    tokio::time::timeout(Duration::from_secs(60), last.room()).await.expect("whoever waits is told that there is room");
+    tokio::time::timeout(Duration::from_secs(60), last.wait_for_room())
+        .await
+        .expect("a waiting reader is notified of room");
     assert_eq!(last.deliver("c".into()), Ok(true));
     events(&table);
-    assert!(table.lock().inbox_costs.is_empty(), "nothing is kept of who has nothing in it");
+    assert!(table.lock().inbox_costs.is_empty(), "no entry without messages");
 }
 
 /// Even if the hello follows later.
@@ -233,15 +235,15 @@ fn dropped_secret_is_refused() {
     let _old = table.take(proves(LARGER, "1")).unwrap();
     assert_eq!(refusal(table.take(proves(SMALLER, "2"))), Some(Refusal::Secret));
     table.replace_secret(secret("21"));
-    assert_eq!(events(&table), ["+1", "-1 Secret"], "it has to prove that it knows the new one");
+    assert_eq!(events(&table), ["+1", "-1 Secret"], "it has to prove the new one");
     for refused in [refusal(table.take(proves(LARGER, "1"))), refusal(table.follow(proves(SMALLER, "1"), 9))] {
-        assert_eq!(refused, Some(Refusal::Broken), "it began when the new one was not asked for");
+        assert_eq!(refused, Some(Refusal::Broken), "the proof started before the replacement");
     }
     assert_eq!(newcomer(LARGER).first, first);
     let _still_old = table.take(Newcomer { first: second, ..proves(LARGER, "1") }).unwrap();
     let new = table.follow(proves(SMALLER, "2"), 9).unwrap();
     table.replace_secret(secret("21"));
-    assert_eq!(events(&table), ["+2", "+3"], "whoever has not is a member all the same, and is not asked twice");
+    assert_eq!(events(&table), ["+2", "+3"], "a member with the old secret is not asked twice");
     table.replace_secret(secret("2"));
     assert_eq!(events(&table), ["-2 Secret"]);
     assert!(!new.is_over());
@@ -257,7 +259,7 @@ fn delayed_message_goes_with_the_next_or_a_flush() {
     let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
     let is_woken = |link: &LinkGuard| {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        std::pin::pin!(link.worked()).poll(&mut context).is_ready()
+        std::pin::pin!(link.wait_for_work()).poll(&mut context).is_ready()
     };
     let to_write = |link: &LinkGuard| match link.work() {
         Work::Messages(messages, _) => messages.iter().map(|bytes| String::from_utf8_lossy(bytes).into()).collect(),
@@ -270,10 +272,10 @@ fn delayed_message_goes_with_the_next_or_a_flush() {
     assert!(is_woken(&one) && !is_woken(&other));
     assert_eq!(to_write(&one), ["a", "c"]);
     table.flush();
-    assert!(!is_woken(&one), "it has gone along");
+    assert!(!is_woken(&one), "it was sent with the other");
     assert!(is_woken(&other));
     assert_eq!(to_write(&other), ["b"]);
     table.flush();
-    assert!(!is_woken(&other), "there is nothing more");
+    assert!(!is_woken(&other), "nothing is delayed");
     assert_eq!(table.send_soon(LARGER, other.epoch, "d".into()), Err(Unsent::Down));
 }

@@ -24,7 +24,7 @@ async fn a_silent_peer_is_down() {
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, address) = up(&mut net).await;
-    assert_eq!(address, "10.0.0.7:7400".parse().unwrap(), "as it said");
+    assert_eq!(address, "10.0.0.7:7400".parse().unwrap(), "as stated in the hello");
     say(&mut stream, DATA, b"my last words").await;
     assert_eq!(message(&mut net).await.2, b"my last words");
     assert_eq!(receive(&mut stream).await.0, ASK, "it rests too long");
@@ -73,7 +73,7 @@ async fn probe_is_answered() {
 }
 
 #[tokio_test]
-async fn answers_keep_an_idle_link_up() {
+async fn idle_link_stays_up_while_answered() {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
@@ -96,7 +96,7 @@ async fn peer_that_does_not_read_loses_its_link() {
     let (peer, epoch, _) = up(&mut net).await;
     let mut queued = 0u64;
     let unsent = loop {
-        assert!(queued < 20_000, "200 MB were taken for a peer that reads nothing");
+        assert!(queued < 20_000, "200 MB were queued for a peer that reads nothing");
         match net.send(peer, epoch, vec![0; 10_000].into()) {
             Ok(()) => queued += 1,
             Err(unsent) => break unsent,
@@ -213,7 +213,7 @@ async fn peer_hung_up_on_may_reconnect() {
     let (_, later_b, _) = up(&mut b).await;
     a.hang_up(peer, epoch, Why::HungUp);
     b.send(a.me(), later_b, "sense".into()).unwrap();
-    assert_eq!(message(&mut a).await, (peer, later, b"sense".to_vec()), "what is over cannot be hung up on");
+    assert_eq!(message(&mut a).await, (peer, later, b"sense".to_vec()), "the hang-up of an ended link has no effect");
     assert_eq!(a.metrics().downs.get(&Why::HungUp), Some(&1));
 }
 
@@ -251,7 +251,7 @@ async fn hang_up_closes_connection_of_nonreading_peer() {
     while first.0 == ASK {
         first = receive(&mut stream).await;
     }
-    assert_eq!(first.1.len(), 60_000, "it has begun");
+    assert_eq!(first.1.len(), 60_000, "the first message was written partially");
     net.hang_up(peer, epoch, Why::HungUp);
     assert_eq!(down(&mut net).await, (peer, epoch, Why::HungUp));
     let closed = async {

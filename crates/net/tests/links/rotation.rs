@@ -100,7 +100,7 @@ async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
     say(&mut stream, 1, &hello).await;
     say(&mut stream, 4, b"let me in").await;
-    assert_eq!(receive(&mut stream).await.0, 1, "it says hello, too");
+    assert_eq!(receive(&mut stream).await.0, 1, "the peer sends its hello");
     assert_eq!(receive(&mut stream).await.0, 3, "and refuses");
     drop(stream);
     until(&net, |metrics| metrics.refused.get(&Refusal::Secret) == Some(&1)).await;

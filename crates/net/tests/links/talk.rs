@@ -32,7 +32,7 @@ async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<P
     while arrived.values().sum::<u32>() < 2 * MESSAGES {
         match next(net).await {
             Event::Up { peer, epoch, address } => {
-                assert!(addresses.contains(&address), "{address} is where nobody listens");
+                assert!(addresses.contains(&address), "no peer listens on {address}");
                 assert_eq!(epochs.insert(peer, epoch), None);
                 for number in 0..MESSAGES {
                     net.send(peer, epoch, Bytes::copy_from_slice(&number.to_be_bytes())).unwrap();
@@ -167,7 +167,7 @@ async fn dead_address_is_reported() {
     let (address, why) = unreached(&mut a).await;
     assert_eq!(address, free);
     assert!(matches!(&why, Unreached::Connection(text) if text.to_lowercase().contains("refused")), "{why}");
-    assert_eq!((a.metrics().dials, a.metrics().redials), (2, 0), "neither is tried again");
+    assert_eq!((a.metrics().dials, a.metrics().redials), (2, 0), "neither is redialled");
 }
 
 #[tokio_test]
@@ -190,7 +190,7 @@ async fn advertised_address_reaches_other_peers() {
         let (peer, epoch, address) = up(&mut a).await;
         assert_eq!(address.to_string(), expected);
         assert_eq!(a.peers().get(&peer), Some(&(epoch, address)));
-        assert_eq!(up(&mut b).await.2, a.address(), "who says nothing is where it listens");
+        assert_eq!(up(&mut b).await.2, a.address(), "the listening address without another");
         drop(b);
         down(&mut a).await;
     }

@@ -50,7 +50,7 @@ async fn recorded_first_message_opens_no_connection() {
         to_b.write_all(&recorded).await.unwrap();
         let mut answer = [0; 13];
         to_b.read_exact(&mut answer).await.unwrap();
-        assert!(answer[11..] != [0, 0], "it was made with the secret");
+        assert!(answer[11..] != [0, 0], "the answer depends on the secret");
         to_b.write_all(&[&[0, 96][..], &[7; 96]].concat()).await.unwrap();
         timeout(DEADLINE, to_b.read_to_end(&mut Vec::new())).await.unwrap().unwrap();
     }
@@ -244,7 +244,7 @@ async fn a_copied_identity_is_recognized() {
         assert_eq!(down(&mut net).await.2, Why::Replaced);
         up(&mut net).await;
         until(&net, |metrics| metrics.refused.get(&Refusal::Twin).is_some_and(|count| *count >= 2)).await;
-        assert_eq!(net.metrics().ups, 2, "they do not push each other out any more");
+        assert_eq!(net.metrics().ups, 2, "the two do not replace each other again");
         if follows {
             let is_notified = |event| matches!(event, Event::Unreached { why: Unreached::Refused(Refusal::Twin), .. });
             let notified = async { while !is_notified(first.next().await) {} };

@@ -9,7 +9,7 @@ use crate::wire::Question;
 pub(super) use crate::client::RETRY;
 
 const LONGEST: Span = Span::from_secs(2);
-/// While at least `MANY_OUT` questions are open and the leader answers. The interval doubles at once then.
+/// While at least `MANY_OUT` questions are open and the leader answers.
 const LONGEST_OF_MANY: Span = Span::from_millis(4800);
 const MANY_OUT: usize = 64;
 const MOST_OUT: usize = 512;
@@ -19,7 +19,7 @@ const MOST_OUT_LATER: usize = 384;
 struct Out {
     question: Question,
     due: Time,
-    /// Since the last change of leader. An attempt to a busy leader counts as several.
+    /// An attempt to a busy leader counts as several.
     tries: u32,
 }
 
@@ -53,7 +53,7 @@ impl Questions {
         self.dues.insert((now, number));
     }
 
-    /// A leader that answers others of many is busy, and retransmissions would add to its load.
+    /// Retransmissions would add to the load of a leader that answers others of many.
     pub fn attempt(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;

@@ -12,14 +12,13 @@ use crate::wire::RegistryMessage;
 use crate::{Label, SessionId};
 
 const AGAIN: Span = Span::from_millis(300);
-/// While at least `MANY_OPENED` generations are open at a session that closes others.
+/// While `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
 /// Per call.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// Of one coordinator, since each costs it memory. Our choice: more than its limit of open questions, so that it never
-/// waits for an event.
+/// Each costs the coordinator memory. Our choice: more than its open questions, so that it never waits for an event.
 const MOST_OPENED: usize = 1024;
 
 /// Resource, session, generation, topic.
@@ -44,7 +43,7 @@ pub(super) struct SentEvents {
 impl SentEvents {
     fn forget(&mut self, state: &State) {
         self.events.retain(|(name, session, generation, topic), _| {
-            let pending = state.resources().get(name).into_iter().flat_map(|it| it.words());
+            let pending = state.resources().get(name).into_iter().flat_map(|it| it.pending_events());
             pending.into_iter().any(|event| event == (*session, *generation, *topic))
         });
         self.closed.retain(|session, _| state.sessions().contains_key(session));
@@ -62,7 +61,7 @@ impl SentEvents {
         self.events.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
-    /// A coordinator that closes other generations is busy, and more repetitions would add to its load.
+    /// Repetitions would add to the load of a busy coordinator.
     fn pause(&self, event: &Announcement) -> Span {
         let Some(Sending { at, pause: Some(pause) }) = self.events.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
@@ -96,7 +95,7 @@ impl Registry {
                 sent.next = Some(name.clone());
                 break;
             }
-            for (session, generation, topic) in resource.words() {
+            for (session, generation, topic) in resource.pending_events() {
                 let event = (name.clone(), session, generation, topic);
                 if topic == Topic::Opened && is_quarantined || !sent.is_due(&event, now) {
                     continue;

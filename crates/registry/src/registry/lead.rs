@@ -8,14 +8,14 @@ use peerlock_types::{PeerId, Time};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
 use super::delivery::SentEvents;
-use super::{Batch, Origin, Registry, encode_batch};
+use super::{Origin, Registry};
 use crate::command::{Command, Outcome, Refusal};
 use crate::leases::{Leases, patience};
 use crate::look::{self, Found, Look};
 use crate::mutation::Mutation;
 use crate::state::MOST_SESSIONS;
 use crate::voters::{self, Change};
-use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
+use crate::wire::{Answer, Question, RegistryMessage, encode_versioned, to_bytes};
 use crate::{SessionId, VoterId};
 
 const MOST_BATCH: usize = 256;
@@ -39,7 +39,7 @@ pub(super) struct Lead {
     leases: Leases,
     /// Proposed once the current entry is applied.
     queue: VecDeque<Wanted>,
-    /// Questions in `queue` or `flight`, so that no retransmission is proposed.
+    /// So that no retransmission is proposed.
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
     /// The current entry.
     flight: Option<(u64, Vec<Wanted>)>,
@@ -118,9 +118,9 @@ impl Registry {
         let mut expired = Vec::new();
         for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
-                let (stretch, ttl) = (grant.stretch, grant.ttl.span());
-                if self.grants.has_expired((name, fencing), stretch, ttl, self.config.slack, now) {
-                    expired.push(Command::ExpireDetached { resource: name.clone(), fencing, stretch });
+                let (renewals, ttl) = (grant.renewals, grant.ttl.span());
+                if self.grants.has_expired((name, fencing), renewals, ttl, self.config.slack, now) {
+                    expired.push(Command::ExpireDetached { resource: name.clone(), fencing, renewals });
                 }
             }
         }
@@ -167,7 +167,7 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// At once: until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
+    /// Until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -188,7 +188,6 @@ impl Registry {
         }
     }
 
-    /// One round for all renewals since the last.
     fn begin_round(&mut self, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
@@ -221,7 +220,7 @@ impl Registry {
     fn confirm(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if self.state.sessions().contains_key(&session) {
-            if lead.leases.may_say_yes(session, now) {
+            if lead.leases.confirm(session, now) {
                 let voters = self.state.voter_hosts();
                 self.answer_to(origin, Answer::Yes { session, renewal, voters });
             }
@@ -297,7 +296,7 @@ impl Registry {
         }
     }
 
-    /// A host may ask for itself and its own sessions, and nothing that only a leader proposes.
+    /// For itself and its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -315,8 +314,8 @@ impl Registry {
         };
         let mut most = lead.queue.len().min(MOST_BATCH);
         loop {
-            let batch = Batch(lead.queue.iter().take(most).map(|(command, _)| command.clone()).collect());
-            let data = encode_batch(&batch, version);
+            let commands: Vec<&Command> = lead.queue.iter().take(most).map(|(command, _)| command).collect();
+            let data = encode_versioned(&commands, version);
             if data.len() > LONG_ENTRY && most > 1 {
                 most /= 2;
                 continue;
@@ -343,7 +342,7 @@ impl Registry {
         }
     }
 
-    /// Lost: the host has had no session for too long, or its session has another file or none.
+    /// Their host has had no session for too long, or its session has another file or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();
@@ -405,7 +404,7 @@ impl Registry {
         self.engine.propose_change(proposed, context);
     }
 
-    /// Transfers the leadership to another voter. Returns whether there is one. May fail; then call it again.
+    /// Returns whether there is another voter. May fail; then call it again.
     pub fn resign(&mut self, now: Time) -> bool {
         let is_received = self.halted.is_none() && self.hand_over();
         self.settle(now);

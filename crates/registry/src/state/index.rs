@@ -58,7 +58,7 @@ impl Index {
     }
 
     pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
-        set(&mut self.with_events, name, resource.words().next().is_some());
+        set(&mut self.with_events, name, resource.pending_events().next().is_some());
         let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
         self.grants = self.grants - before + now;
         match (before, now) {

@@ -18,7 +18,7 @@ const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
-    /// The first generation with this number of slots.
+    /// Of this number of slots.
     resized: u64,
     generation: u64,
     closed: bool,
@@ -28,18 +28,18 @@ pub struct Resource {
     detached: BTreeMap<u64, Detached>,
     /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
-    /// The generations opened by evictions. Kept when the session joins again: that may be a late copy.
+    /// By generation. Kept when the session joins again: that may be a late copy.
     expelled: BTreeMap<SessionId, u64>,
-    /// The highest fencing number of each slot's ended detached grants: a late `Detach` does not restore one.
+    /// By slot, the highest fencing number: a late `Detach` does not restore a grant.
     over: BTreeMap<u32, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
-    /// The generation in which it became a party. It is in the census of every later one.
+    /// It is in the census of every later generation.
     pub since: u64,
-    /// The generation of its latest `Join`, whose census does not remove it: it may have reported nothing before it
-    /// joined again.
+    /// Of the latest `Join`. That census does not remove the party: it may have reported nothing before it joined
+    /// again.
     pub joined: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Detached {
     pub generation: u64,
     /// Counted by each voter since it has applied the entry.
     pub ttl: Ttl,
-    pub stretch: u64,
+    pub renewals: u64,
     /// Opaque to the registry.
     pub note: Label,
 }
@@ -119,13 +119,13 @@ impl Resource {
         &self.detached
     }
 
-    /// An evicted session is valid and may not have been notified.
-    pub(super) fn has_forced(&self) -> bool {
+    /// Its session may not have been notified.
+    pub(super) fn has_unnotified(&self) -> bool {
         !self.expelled.is_empty()
     }
 
-    /// Returns session, generation and topic of the pending events.
-    pub fn words(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
+    /// Session, generation and topic.
+    pub fn pending_events(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
         let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
         let expired = self.coordinator.into_iter().flat_map(move |it| {
             self.expired.keys().map(move |fencing| (it, self.generation, Topic::Expired(*fencing)))
@@ -134,14 +134,13 @@ impl Resource {
         opened.into_iter().chain(expired).chain(expelled)
     }
 
-    /// Returns the sessions in this generation's census.
     pub fn asked(&self) -> impl Iterator<Item = SessionId> {
         let is_asked =
             |(id, party): &(&SessionId, &Party)| party.since < self.generation || self.coordinator == Some(**id);
         self.parties.iter().filter(is_asked).map(|(id, _)| *id)
     }
 
-    /// Returns slot and fencing number of the grants detached before this generation.
+    /// Slot and fencing number of the grants detached before this generation.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
@@ -153,8 +152,8 @@ impl Resource {
         self.expired.iter().map(|(&fencing, &slot)| (fencing, slot))
     }
 
-    /// Opens the next generation. Its coordinator is pseudorandom, so that the end of a session with many resources
-    /// does not make another one coordinate them all.
+    /// The coordinator is pseudorandom, so that the end of a session with many resources does not make another one
+    /// coordinate them all.
     fn advance(&mut self, name: &Label) -> Opening {
         let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ (self.generation + 1));
         let place = draw.checked_rem(self.parties.len() as u64).unwrap_or(0);
@@ -203,8 +202,7 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// Replaces earlier sessions of the host as parties. Also if they have ended before: only a census reports to the
-    /// new session what became of their tokens.
+    /// Also if the earlier sessions have ended: only a census reports to the new session what became of their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);
@@ -247,7 +245,6 @@ impl Resource {
         }
     }
 
-    /// Only parties that joined before were in the census.
     pub(super) fn close(&mut self, session: SessionId, generation: u64, remaining: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -284,7 +281,7 @@ impl Resource {
                 // This may be a late copy of an earlier renewal, and the client knows the later end.
                 known.ttl = known.ttl.max(grant.ttl);
                 known.session = known.session.max(grant.session);
-                (known.stretch, known.note) = (known.stretch + 1, grant.note);
+                (known.renewals, known.note) = (known.renewals + 1, grant.note);
                 return Outcome::Done;
             }
             Some(_) => return Outcome::Refused(Refusal::NotYours),
@@ -302,7 +299,7 @@ impl Resource {
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);
         }
-        self.detached.insert(fencing, Detached { generation: self.generation, stretch: 0, ..grant });
+        self.detached.insert(fencing, Detached { generation: self.generation, renewals: 0, ..grant });
         Outcome::Done
     }
 
@@ -317,9 +314,9 @@ impl Resource {
         Outcome::Done
     }
 
-    pub(super) fn expire_detached(&mut self, fencing: u64, stretch: u64) -> Outcome {
+    pub(super) fn expire_detached(&mut self, fencing: u64, renewals: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            Some(grant) if grant.stretch == stretch => {
+            Some(grant) if grant.renewals == renewals => {
                 self.forget(fencing);
                 Outcome::Done
             }

@@ -191,7 +191,6 @@ fn quit_removes_party_once() {
     assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
     assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
-    // A copy arrives after the session has joined again.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
     assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert!(resource(&state).parties().contains_key(&a));
@@ -265,7 +264,7 @@ fn resource_with_detached_grant_is_not_deleted() {
     state.apply(1, detach(sessions[0], N + 1));
     state.apply(1, end(&sessions));
     assert_eq!(state.apply(1, remove(2)), Outcome::Refused(Refusal::InUse));
-    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 1, stretch: 0 });
+    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 1, renewals: 0 });
     assert_eq!(state.apply(1, remove(2)), Outcome::Done);
     assert_eq!(state.granted().count(), 0);
 }
@@ -360,7 +359,7 @@ fn members_with_a_data_directory_are_retained() {
 }
 
 fn pending_events(state: &State) -> Vec<(SessionId, u64, Topic)> {
-    state.with_events(None).flat_map(|(_, resource)| resource.words()).collect()
+    state.with_events(None).flat_map(|(_, resource)| resource.pending_events()).collect()
 }
 
 fn close(session: SessionId, generation: u64, remaining: &[SessionId]) -> Command {
@@ -398,7 +397,7 @@ fn later_session_of_host_renews_and_drops_grant() {
     let later = SessionId::new(4);
     assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done, "it need not be a party");
     let grant = &resource(&state).detached()[&(N + 100)];
-    assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (later, PeerId::new(1), 1, "note"));
+    assert_eq!((grant.session, grant.host, grant.renewals, grant.note.as_str()), (later, PeerId::new(1), 1, "note"));
     assert_eq!(state.apply(1, drop_detached(later, N + 100)), Outcome::Done);
     assert!(resource(&state).detached().is_empty());
 }
@@ -422,7 +421,7 @@ fn earlier_session_does_not_drop_renewed_grant() {
 fn ended_grant_is_not_restored() {
     let (mut state, [a, ..]) = three();
     for over in
-        [drop_detached(a, N + 100), Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 }]
+        [drop_detached(a, N + 100), Command::ExpireDetached { resource: label("r"), fencing: N + 100, renewals: 0 }]
     {
         let mut state = state.clone();
         state.apply(1, detach(a, N + 100));
@@ -455,7 +454,7 @@ fn renewed_grant_does_not_expire() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, detach(a, N + 100));
-    let expire_detached = |stretch| Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch };
+    let expire_detached = |renewals| Command::ExpireDetached { resource: label("r"), fencing: N + 100, renewals };
     assert_eq!(state.apply(1, expire_detached(0)), Outcome::Refused(Refusal::NoSuchGrant), "it was renewed");
     assert_eq!(state.apply(1, expire_detached(1)), Outcome::Done);
     assert_eq!(state.apply(1, expire_detached(1)), Outcome::Refused(Refusal::NoSuchGrant));
@@ -475,7 +474,7 @@ fn coordinator_is_notified_of_ends_of_known_grants() {
     let before = sent(&state);
     state.apply(1, drop_detached(b, N + 101));
     assert_eq!(pending_events(&state), [opened]);
-    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 });
+    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 100, renewals: 0 });
     assert_eq!(pending_events(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
     assert_eq!(sent(&state), before, "`Opened` has the same content");
     let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
@@ -552,7 +551,6 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     let joined = state.clone();
     assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
-    // A census has removed this session in between.
     let coordinator = resource(&state).coordinator().unwrap();
     let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
     assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);

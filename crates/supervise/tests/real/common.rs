@@ -38,7 +38,6 @@ pub fn is_stopped(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[0] == "T")
 }
 
-/// Returns whether it is in the foreground group.
 pub fn is_in_front(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[2] == stat[5])
 }

@@ -14,7 +14,6 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
-/// A grace and a lease longer than any test, in milliseconds.
 const LONG: &str = "3600000";
 const AGES: &str = "36000000";
 
@@ -48,7 +47,6 @@ impl Run {
         Self { process, out, _ends }
     }
 
-    /// Starts a script and waits until it is ready.
     fn script(options: [&str; 3], script: &Path) -> Self {
         let mut run = Self::start(under_lease(options, &["sh", script.to_str().unwrap()]));
         run.says("ready");
@@ -101,12 +99,11 @@ fn exit_code_is_the_commands_own() {
             assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(code), ""), "{on_lost}");
         }
     }
-    // Including the last real-time signal.
     for signal in [1, 6, 9, 11, 13, 14, 15, 64] {
         let ended = output(["term", "0", AGES], &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(ended.status.code(), Some(128 + signal));
     }
-    // Keyboard signals end the supervisor, too, so that a shell ends its script, unless they are ignored.
+    // Unless the signals are ignored, a shell ends its script.
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
         let script = format!("kill -{} $$", signal as i32);
         let ended = output(["term", "0", AGES], &["sh", "-c", &script]);
@@ -177,7 +174,6 @@ fn signals_are_forwarded() {
     }
 }
 
-/// A shell handles signals only after its foreground process has exited.
 #[test]
 fn signals_reach_the_whole_group() {
     let dir = Dir::new();
@@ -245,7 +241,6 @@ fn a_stopped_command_is_asked_to_end_too() {
     assert_eq!(run.code().0, 76);
 }
 
-/// Both shells and their children are in one group; the first shell ends at once.
 #[test]
 fn child_processes_have_the_same_grace() {
     let dir = Dir::new();
@@ -262,7 +257,7 @@ fn child_processes_have_the_same_grace() {
     let run = Run::script(["term", LONG, &lease.path], &outer);
     lease.ends(LONG);
     assert_eq!(run.code().0, 76);
-    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n", "we waited for it");
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n", "the supervisor waited for it");
 }
 
 #[test]
@@ -286,7 +281,7 @@ fn child_processes_are_killed_with_the_command() {
     }
 }
 
-/// The slot may be released after the supervisor has exited, and many killed processes take a moment.
+/// Many killed processes take a moment.
 #[test]
 fn killed_group_is_dead_when_the_supervisor_exits() {
     let dir = Dir::new();
@@ -350,7 +345,6 @@ fn a_renewed_lease_goes_on() {
     assert_eq!(run.code(), (5, String::new(), String::new()));
 }
 
-/// Returns a script that starts another process; both PIDs are in files.
 fn family(dir: &Dir) -> PathBuf {
     let (child, grandchild) = (dir.path("child"), dir.path("grandchild"));
     dir.script(
@@ -443,7 +437,6 @@ fn guard_waits_for_processes_it_may_not_kill() {
     until_gone(guard.0);
 }
 
-/// The lease expires before the command starts, because the supervisor was frozen or blocked.
 #[test]
 fn nothing_starts_after_the_end_of_the_lease() {
     for on_lost in ["term", "kill", "none"] {
@@ -459,7 +452,7 @@ fn command_left_running_outlives_the_supervisor() {
     let dir = Dir::new();
     let mut run = Run::script(["none", "0", AGES], &family(&dir));
     let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
-    assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
+    assert_eq!(crate::common::children(run.pid()), [child.0], "there is no guard");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
     // As above.
@@ -469,11 +462,11 @@ fn command_left_running_outlives_the_supervisor() {
 
 /// The guard kills the command, and the supervisor reports it later.
 #[test]
-fn a_frozen_supervisor_does_not_keep_the_command_alive() {
+fn frozen_supervisor_does_not_extend_the_command() {
     let dir = Dir::new();
     let run = Run::script(["term", "100", "2000"], &family(&dir));
     let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
-    // The guard receives the end before the script writes anything.
+    // Before the script writes anything.
     send(run.pid(), Signal::SIGSTOP);
     until_stopped(run.pid(), true);
     until_gone(child.0);
@@ -507,7 +500,7 @@ fn dropped_supervision_kills_the_command() {
     lease.ends("drop");
     until_gone(child.0);
     until_gone(grandchild.0);
-    assert!(run.process.try_wait().unwrap().is_none(), "we live, so it was not our death");
+    assert!(run.process.try_wait().unwrap().is_none(), "the supervisor is alive");
 }
 
 #[test]

@@ -16,7 +16,6 @@ const CTRL_Z: &str = "\x1a";
 struct Terminal {
     keys: File,
     screen: Arc<Mutex<String>>,
-    /// How much of the screen has been read.
     read: usize,
     process: Child,
     _ends: Ends,
@@ -54,7 +53,6 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// The terminal also echoes the input.
     fn shows(&mut self, text: &str) {
         let (screen, from) = (Arc::clone(&self.screen), self.read);
         let found = std::panic::catch_unwind(|| {
@@ -75,7 +73,7 @@ fn reads(dir: &Dir) -> String {
     dir.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
-/// Handles Ctrl-C and does not read from the terminal. Its PID is in a file.
+/// Does not read from the terminal. Its PID is in a file.
 fn works(dir: &Dir) -> String {
     let lines = format!(
         "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
@@ -140,7 +138,6 @@ fn ctrl_c_ends_the_script_around_the_command() {
     }
 }
 
-/// The script goes on if its child handles SIGINT and exits.
 #[test]
 fn ctrl_c_that_the_command_handles_ends_no_script() {
     let dir = Dir::new();
@@ -157,7 +154,6 @@ fn ctrl_c_that_the_command_handles_ends_no_script() {
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    // Alone, and in a script that must stop with the command.
     let script = dir.script("script", &format!("{}\nexit $?\n", under_lease(&reads(&dir))));
     for command in [under_lease(&reads(&dir)), format!("sh {}", script.display())] {
         terminal.press(&format!("{command}\n"));
@@ -208,7 +204,6 @@ fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("prompt> ");
-    // Keyboard signals for the whole pipeline are forwarded to it.
     std::fs::remove_file(dir.path("pid")).unwrap();
     terminal.press(&format!("{} | (trap '' INT; cat)\n", under_lease(&works(&dir))));
     terminal.shows("at-work");
@@ -254,7 +249,7 @@ fn without_a_shell_ctrl_z_stops_nothing() {
     assert_eq!(terminal.process.wait().unwrap().code(), Some(9));
 }
 
-/// A job that stays stopped still holds the slot until its lease expires.
+/// Until its lease expires.
 #[test]
 fn a_stopped_job_is_killed_at_its_leases_end() {
     let dir = Dir::new();
@@ -301,7 +296,7 @@ fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     terminal.shows(" -echo ");
 }
 
-/// With `stty tostop`, background processes that write are stopped.
+/// `stty tostop` stops background processes that write.
 #[test]
 fn notices_do_not_stop_the_supervisor() {
     let dir = Dir::new();

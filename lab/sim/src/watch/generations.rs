@@ -57,7 +57,7 @@ impl Found {
             return;
         }
         self.slots.insert(generation, resource.slots());
-        for (session, since, topic) in resource.words() {
+        for (session, since, topic) in resource.pending_events() {
             let host = state.sessions().get(&session).map(|session| session.host);
             if let (Topic::Expelled, Some(host)) = (topic, host)
                 && !self.expelled.contains(&(host, since))

@@ -42,7 +42,6 @@ const BATCH: usize = 64 * 1024;
 /// little that a network on which it takes a beat is useless.
 const MUCH: usize = 1024;
 
-/// Shared by all links of a peer.
 pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
@@ -51,7 +50,7 @@ pub(crate) struct Shared {
     pub log: Log,
 }
 
-pub(crate) struct Session<R, W> {
+pub(crate) struct RunningLink<R, W> {
     guard: LinkGuard,
     take: Option<Frame>,
     incoming: Incoming<R>,
@@ -63,9 +62,8 @@ pub(crate) struct Session<R, W> {
 struct Pulse {
     /// Since the detector's last beat.
     received: Arc<AtomicUsize>,
-    /// Either side has sent data since then.
-    said: AtomicBool,
-    stirred: Notify,
+    has_data: AtomicBool,
+    changed: Notify,
     /// The local application lags, so nothing is read.
     lagging: AtomicBool,
     /// An `Ask`, or a `Beat`, is to be sent.
@@ -78,9 +76,9 @@ impl Pulse {
         Self { received, ..Self::default() }
     }
 
-    fn say(&self) {
-        self.said.store(true, Ordering::Relaxed);
-        self.stirred.notify_one();
+    fn note_data(&self) {
+        self.has_data.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
     }
 }
 
@@ -89,7 +87,7 @@ struct Incoming<R> {
     decoder: Decoder,
 }
 
-impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> RunningLink<R, W> {
     /// Exchanges hellos. `first` was the preferred secret before the handshake. The caller bounds the time.
     pub async fn open(
         channel: Channel<R, W>,
@@ -104,7 +102,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
             Ok(hello) => hello,
             Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
         };
-        say(&mut writer, &Frame::Hello(ours)).await?;
+        send(&mut writer, &Frame::Hello(ours)).await?;
         let hello = match incoming.next().await {
             Ok(Frame::Hello(hello)) => hello,
             Ok(Frame::Refuse(refusal)) => return Err(refusal),
@@ -115,8 +113,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
-        // From here to `run` nothing waits or fails: a connection that has its entry in the table is a link, and ends
-        // as one.
+        // From here to `run` nothing waits or fails: a connection with an entry in the table is a link, and ends as
+        // one.
         let (guard, take) = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
@@ -137,22 +135,22 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
 
     pub async fn run(self) {
         let Self { guard, take, mut incoming, mut writer, shared } = self;
-        let pulse = Pulse::new(incoming.reader.came());
+        let pulse = Pulse::new(incoming.reader.received());
         let why = tokio::select! {
             // Reads first, so that a goodbye is seen before the end of the connection.
             biased;
             why = read(&guard, &mut incoming, &pulse) => why,
             why = write(&guard, take, &mut writer, &pulse, &shared.config) => why,
-            why = listen_for_silence(&guard, &pulse, &shared.config) => why,
+            why = detect_silence(&guard, &pulse, &shared.config) => why,
         };
         if why == Why::Malformed {
             log::malformed(guard.address);
         }
-        let (last_words, cost) = guard.last_words();
-        if !last_words.is_empty() && !writer.is_torn() {
-            let count = last_words.len();
-            let said = timeout(shared.config.goodbye, part(&mut writer, &mut incoming, last_words)).await;
-            if said.is_ok() {
+        let (queued, cost) = guard.queued();
+        if !queued.is_empty() && !writer.is_torn() {
+            let count = queued.len();
+            let sent = timeout(shared.config.goodbye, part(&mut writer, &mut incoming, queued)).await;
+            if sent.is_ok() {
                 guard.written(count, cost);
             }
         }
@@ -160,36 +158,35 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 }
 
-/// Writes the remaining messages and waits until the other side closes: closing first could overtake them.
-async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, last_words: VecDeque<Bytes>)
+/// Closing first could overtake the messages.
+async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, queued: VecDeque<Bytes>)
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    if write_all(writer, last_words, &mut Vec::new()).await.is_ok() && writer.finish().await.is_ok() {
+    if write_all(writer, queued, &mut Vec::new()).await.is_ok() && writer.finish().await.is_ok() {
         while incoming.reader.next().await.is_ok() {}
     }
 }
 
-/// The peer's own statement, or the source address if that is unspecified.
 fn reachable(hello: &Hello, found: SocketAddr) -> SocketAddr {
     let ip = if hello.listen.ip().is_unspecified() { found.ip() } else { hello.listen.ip() };
     SocketAddr::new(ip, hello.listen.port())
 }
 
-async fn say<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Result<(), Refusal> {
+async fn send<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Result<(), Refusal> {
     let mut buffer = Vec::new();
     frame.encode(&mut buffer);
     writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Waits until the other side closes: closing first could overtake the reason.
+/// Closing first could overtake the reason.
 async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    if say(writer, &Frame::Refuse(refusal)).await.is_ok() {
+    if send(writer, &Frame::Refuse(refusal)).await.is_ok() {
         // Two peers that refuse each other need not wait.
         while !matches!(incoming.next().await, Err(_) | Ok(Frame::Refuse(_))) {}
     }
@@ -205,7 +202,7 @@ impl<R: AsyncRead + Unpin> Incoming<R> {
                 Err(_) => return Err(Why::Malformed),
             }
             match self.reader.next().await {
-                Ok(said) => self.decoder.push(said),
+                Ok(bytes) => self.decoder.push(bytes),
                 Err(_) => return Err(Why::Lost),
             }
         }
@@ -220,15 +217,14 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
         };
         match frame {
             Frame::Data(bytes) => {
-                pulse.say();
+                pulse.note_data();
                 if !deliver(guard, bytes, pulse).await {
-                    // The reason has been recorded already.
                     return Why::Lost;
                 }
             }
             Frame::Ask => {
                 pulse.owes.store(true, Ordering::Relaxed);
-                guard.stir();
+                guard.wake_writer();
             }
             Frame::Beat => {}
             Frame::Bye => return Why::Left,
@@ -242,7 +238,6 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
     }
 }
 
-/// Waits for room. Returns false if the link has ended.
 async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
     loop {
         match guard.deliver(bytes) {
@@ -251,7 +246,7 @@ async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
         }
         // Not a silence of the peer. Unread bytes slow the peer down.
         pulse.lagging.store(true, Ordering::Relaxed);
-        guard.room().await;
+        guard.wait_for_room().await;
         pulse.lagging.store(false, Ordering::Relaxed);
     }
 }
@@ -265,7 +260,7 @@ async fn write<W: AsyncWrite + Unpin>(
 ) -> Why {
     let mut buffer = Vec::new();
     if let Some(frame) = first
-        && say(writer, &frame).await.is_err()
+        && send(writer, &frame).await.is_err()
     {
         return pending().await;
     }
@@ -273,23 +268,23 @@ async fn write<W: AsyncWrite + Unpin>(
         let written = match guard.work() {
             Work::Messages(messages, cost) => {
                 // Before writing, so that a peer that does not read is detected.
-                pulse.say();
+                pulse.note_data();
                 pulse.owes.store(false, Ordering::Relaxed);
                 let count = messages.len();
                 let written = write_all(writer, messages, &mut buffer).await;
                 guard.written(count, cost);
                 written
             }
-            Work::Nothing if pulse.owes.swap(false, Ordering::Relaxed) => say(writer, &Frame::Beat).await,
-            Work::Nothing if pulse.asks.swap(false, Ordering::Relaxed) => say(writer, &Frame::Ask).await,
+            Work::Nothing if pulse.owes.swap(false, Ordering::Relaxed) => send(writer, &Frame::Beat).await,
+            Work::Nothing if pulse.asks.swap(false, Ordering::Relaxed) => send(writer, &Frame::Ask).await,
             Work::Nothing => {
-                guard.worked().await;
+                guard.wait_for_work().await;
                 continue;
             }
             Work::Leave => {
-                let said = say(writer, &Frame::Bye).await;
-                if said.is_ok() {
-                    // The other side closes after reading the goodbye. Closing first could overtake it.
+                let sent = send(writer, &Frame::Bye).await;
+                if sent.is_ok() {
+                    // Closing first could overtake the goodbye.
                     sleep(config.goodbye).await;
                 }
                 return Why::Left;
@@ -323,11 +318,11 @@ where
 /// whose peer does not read cannot notice that.
 ///
 /// It counts ticks rather than time: if this process was frozen, the next tick comes together with the bytes that
-/// arrived meanwhile, and no peer is suspected.
-async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
+/// arrived meanwhile.
+async fn detect_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
     let mut rested = 0;
     loop {
-        if let Some(why) = listen_in_use(guard, pulse, config, rested).await {
+        if let Some(why) = detect_silence_in_use(guard, pulse, config, rested).await {
             return why;
         }
         pulse.received.store(0, Ordering::Relaxed);
@@ -339,14 +334,14 @@ async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -
 
 async fn used(pulse: &Pulse) {
     // Notifications from before the rest are stale.
-    while !pulse.said.load(Ordering::Relaxed) {
-        pulse.stirred.notified().await;
+    while !pulse.has_data.load(Ordering::Relaxed) {
+        pulse.changed.notified().await;
     }
 }
 
-/// Returns `None` when the other side is alive and no data was sent for a long rest, of which `rested` beats have
-/// passed; or the reason why the link has ended.
-async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut rested: u32) -> Option<Why> {
+/// Returns `None` when no data was sent for a long rest, of which `rested` beats have passed; or the reason why the
+/// link has ended.
+async fn detect_silence_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut rested: u32) -> Option<Why> {
     let mut beat = ticks(config);
     let mut missed = 0;
     loop {
@@ -354,18 +349,18 @@ async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut re
         if guard.is_over() {
             return Some(Why::Lost);
         }
-        rested = if pulse.said.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
+        rested = if pulse.has_data.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
         let received = pulse.received.swap(0, Ordering::Relaxed);
         if pulse.lagging.load(Ordering::Relaxed) {
             // Nothing is read, so a probe would go unnoticed.
             pulse.owes.store(true, Ordering::Relaxed);
-            guard.stir();
+            guard.wake_writer();
             (missed, rested) = (0, 0);
         } else if received > 0 {
             missed = 0;
             if received > MUCH {
                 pulse.owes.store(true, Ordering::Relaxed);
-                guard.stir();
+                guard.wake_writer();
             }
             if rested > config.rest_beats() {
                 return None;
@@ -382,7 +377,7 @@ async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut re
 
 fn ask(guard: &LinkGuard, pulse: &Pulse) {
     pulse.asks.store(true, Ordering::Relaxed);
-    guard.stir();
+    guard.wake_writer();
 }
 
 fn ticks(config: &Config) -> Interval {
@@ -415,7 +410,6 @@ mod tests {
         }
     }
 
-    /// With default times. Time is paused.
     struct Listener {
         guard: LinkGuard,
         pulse: Pulse,
@@ -423,7 +417,7 @@ mod tests {
     }
 
     /// For this many seconds the other end answers probes or does not; data is sent first or is not.
-    struct While(u64, Other, Said);
+    struct While(u64, Other, Data);
 
     #[derive(Clone, Copy, PartialEq)]
     enum Other {
@@ -432,9 +426,9 @@ mod tests {
     }
 
     #[derive(Clone, Copy, PartialEq)]
-    enum Said {
-        Something,
-        Nothing,
+    enum Data {
+        Sent,
+        None,
     }
 
     impl Listener {
@@ -452,9 +446,9 @@ mod tests {
         async fn asked(self, times: &[While]) -> (Vec<u32>, Option<Why>) {
             let counts = RefCell::new(Vec::new());
             let count = async {
-                for While(seconds, other, said) in times {
-                    if *said == Said::Something {
-                        self.pulse.say();
+                for While(seconds, other, data) in times {
+                    if *data == Data::Sent {
+                        self.pulse.note_data();
                     }
                     counts.borrow_mut().push(0);
                     for _ in 0..seconds * 10 {
@@ -467,7 +461,7 @@ mod tests {
                 }
             };
             let why = tokio::select! {
-                why = listen_for_silence(&self.guard, &self.pulse, &self.config) => Some(why),
+                why = detect_silence(&self.guard, &self.pulse, &self.config) => Some(why),
                 () = count => None,
             };
             (counts.into_inner(), why)
@@ -476,27 +470,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_link_rests_until_the_next_message() {
-        let quiet = |seconds| While(seconds, Other::Answers, Said::Nothing);
-        let used = || While(20, Other::Answers, Said::Something);
+        let quiet = |seconds| While(seconds, Other::Answers, Data::None);
+        let used = || While(20, Other::Answers, Data::Sent);
         let times = [quiet(20), quiet(200), used(), quiet(200), used(), used(), used(), quiet(200)];
         let (asked, why) = Listener::new().asked(&times).await;
         assert_eq!(why, None);
         for (asked, While(seconds, ..)) in asked.iter().zip(&times) {
-            // Probed at every second beat, or after a rest of twenty beats.
             assert!((8..=11).contains(asked), "{asked} times in {seconds} s");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn dead_peer_on_idle_link_is_detected() {
-        for (seconds, said, is_missed) in [
-            (4, Said::Something, false),
-            (7, Said::Something, true),
-            (10, Said::Nothing, false),
-            (46, Said::Nothing, true),
-        ] {
-            let gone = While(seconds, Other::IsGone, said);
-            let (_, why) = Listener::new().asked(&[While(70, Other::Answers, Said::Nothing), gone]).await;
+        for (seconds, data, is_missed) in
+            [(4, Data::Sent, false), (7, Data::Sent, true), (10, Data::None, false), (46, Data::None, true)]
+        {
+            let gone = While(seconds, Other::IsGone, data);
+            let (_, why) = Listener::new().asked(&[While(70, Other::Answers, Data::None), gone]).await;
             assert_eq!(why, is_missed.then_some(Why::Silent), "after {seconds} s");
         }
     }
@@ -527,13 +517,13 @@ mod tests {
         end: DuplexStream,
         role: Role,
         shared: &Arc<Shared>,
-    ) -> Result<Session<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>, Refusal> {
+    ) -> Result<RunningLink<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>, Refusal> {
         let channel = channel(end, role, shared).await;
-        Session::open(channel, secret().preferred(), "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
+        RunningLink::open(channel, secret().preferred(), "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
     }
 
     /// A pipe that carries this many bytes a second, each way.
-    fn line(speed: usize) -> (DuplexStream, DuplexStream) {
+    fn slow_pipe(speed: usize) -> (DuplexStream, DuplexStream) {
         let ((near, one), (far, other)) = (duplex(64 * 1024), duplex(64 * 1024));
         let ((from, to), (back, forth)) = (split(one), split(other));
         for (mut from, mut to) in [(from, forth), (back, to)] {
@@ -563,7 +553,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_network_is_not_silence() {
         let [us, them] = two();
-        let (near, far) = line(100 * 1024);
+        let (near, far) = slow_pipe(100 * 1024);
         for (end, role, shared) in [(near, Role::Dialler, &us), (far, Role::Listener, &them)] {
             let shared = Arc::clone(shared);
             tokio::spawn(async move { open(end, role, &shared).await.expect("a link").run().await });
@@ -589,12 +579,12 @@ mod tests {
             let mut incoming = Incoming { reader, decoder: Decoder::new(1000) };
             assert!(matches!(incoming.next().await, Ok(Frame::Hello(_))));
             let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };
-            say(&mut writer, &Frame::Hello(hello)).await.unwrap();
+            send(&mut writer, &Frame::Hello(hello)).await.unwrap();
         };
-        let (session, ()) = tokio::join!(open(near, Role::Dialler, &us), goes);
-        let session = session.expect("it has a place");
+        let (link, ()) = tokio::join!(open(near, Role::Dialler, &us), goes);
+        let link = link.expect("it has a place");
         assert!(matches!(us.table.pop(), Some(Event::Up { .. })));
-        session.run().await;
+        link.run().await;
         assert!(matches!(us.table.pop(), Some(Event::Down { why: Why::Lost, .. })));
     }
 }
