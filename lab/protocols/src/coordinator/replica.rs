@@ -500,7 +500,7 @@ mod tests {
         let (client, number, successor, last) = (OWNER, None, None, None);
         let withdrawn = Message::Release { to: Some(0), client, number, successor, last, receipt: 1 };
         with_cx(|cx| replica.on_release(withdrawn, &mut common, cx));
-        assert_eq!(owner(&replica), None, "withdrawn before it knew of its turn");
+        assert_eq!(owner(&replica), None, "withdrawn before it knew of its grant");
     }
 
     #[test]
