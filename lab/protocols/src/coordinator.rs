@@ -42,14 +42,15 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 #[cfg(doc)]
 use crate::fencing;
-use crate::replicas::Post;
+use crate::replicas::{Sender, write_parts};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
 mod group;
@@ -156,13 +157,16 @@ pub struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Common {
     config: Config,
-    replicas: Replicas,
-    post: Post<Message>,
+    sender: Sender<Message>,
 }
 
 impl Common {
+    fn all(&self) -> Range<u32> {
+        0..self.sender.replicas.quorum().replicas()
+    }
+
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Coordinator>) {
-        self.post.send_to(&self.replicas, replica, message, cx);
+        self.sender.send_to(replica, message, cx);
     }
 }
 
@@ -174,9 +178,9 @@ impl Coordinator {
     /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
-            common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
-            clients: Clients::new(),
-            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::new())).collect(),
+            common: Common { config, sender: Sender::new(me, replicas) },
+            clients: Clients::default(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::default())).collect(),
         }
     }
 
@@ -223,7 +227,7 @@ impl Coordinator {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -244,7 +248,7 @@ impl Protocol for Coordinator {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
+        if message.sender().is_some_and(|replica| replica >= self.common.sender.replicas.quorum().replicas()) {
             return cx.unexpected("a message from an unknown replica");
         }
         self.deliver(message, cx);
@@ -253,7 +257,7 @@ impl Protocol for Coordinator {
 
     /// Creates a replica without memory if its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
+        let Some(index) = self.common.sender.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -265,14 +269,11 @@ impl Protocol for Coordinator {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(Timer::Lease(replica.index));
-                cx.cancel_timer(Timer::Ping(replica.index));
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(Timer::Lease(replica.index));
+            cx.cancel_timer(Timer::Ping(replica.index));
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -281,11 +282,10 @@ impl Protocol for Coordinator {
             Timer::Wake(ticket) => self.clients.on_wake(ticket, common, cx),
             Timer::Resend => self.clients.on_resend(common, cx),
             Timer::Lease(index) | Timer::Ping(index) => {
-                if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.index == index) {
-                    match timer {
-                        Timer::Lease(_) => replica.on_lease_timer(common, cx),
-                        _ => replica.on_ping_timer(common, cx),
-                    }
+                match (timer, self.replicas.iter_mut().find(|replica| replica.index == index)) {
+                    (_, None) => {}
+                    (Timer::Lease(_), Some(replica)) => replica.on_lease_timer(common, cx),
+                    (_, Some(replica)) => replica.on_ping_timer(common, cx),
                 }
             }
         }
@@ -301,31 +301,17 @@ impl Protocol for Coordinator {
     }
 }
 
-impl Observe for Coordinator {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for replica in &self.replicas {
-            write!(f, "{between}{replica}")?;
-            between = "; ";
+        match &*self.replicas {
+            [] => self.clients.fmt(f),
+            replicas => write_parts(f, replicas),
         }
-        if self.replicas.is_empty() { write!(f, "{}", self.clients) } else { Ok(()) }
     }
 }
 
 fn write_queue<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
-    f.write_str(", queue")?;
-    let mut is_empty = true;
-    for entry in waiting {
-        write!(f, " {entry}")?;
-        is_empty = false;
-    }
-    if is_empty { f.write_str(" empty") } else { Ok(()) }
+    let mut waiting = waiting.peekable();
+    f.write_str(if waiting.peek().is_some() { ", queue" } else { ", queue empty" })?;
+    waiting.try_for_each(|entry| write!(f, " {entry}"))
 }

@@ -38,17 +38,20 @@
 //! waiter with the most recent copy of the queue declares itself the owner; but the old owner may only be slow, and two
 //! waiters may do so. Here the next owner needs votes, and the earliest request gets them.
 
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
+use crate::replicas::write_parts;
 use crate::route_quorum::Waiting;
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod message;
 mod owner;
@@ -185,16 +188,16 @@ impl E2e {
     }
 
     fn me(&self) -> PeerId {
-        self.common.post.me()
+        self.common.sender.me
     }
 
     fn send(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        self.common.post.send(to, message, cx);
+        self.common.sender.send(to, message, cx);
     }
 
     fn send_to_all(&mut self, message: impl Fn(u32) -> Message, cx: &mut Cx<'_, Self>) {
         for replica in 0..self.common.quorum().replicas() {
-            self.common.post.send_to(&self.common.replicas, replica, message(replica), cx);
+            self.common.sender.send_to(replica, message(replica), cx);
         }
     }
 
@@ -379,7 +382,7 @@ impl E2e {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(self.me(), message, cx);
         }
     }
@@ -420,7 +423,7 @@ impl Protocol for E2e {
 
     /// §IV.A, step 3. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.unexpected("a message for another replica than that of its key"),
         };
@@ -438,7 +441,7 @@ impl Protocol for E2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
+        if message.replica().is_none() || message.replica() != self.common.sender.replicas.under(hop.key) {
             cx.unexpected("a message for another replica than that of its key");
             return None;
         }
@@ -465,7 +468,7 @@ impl Protocol for E2e {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        if let Some(at) = self.common.replicas.under(key).and_then(|index| self.replica(index)) {
+        if let Some(at) = self.common.sender.replicas.under(key).and_then(|index| self.replica(index)) {
             let replica = self.replicas.swap_remove(at).index;
             cx.cancel_timer(sigma::Timer::Lease(replica).into());
             self.trail.remove(replica, |_| true);
@@ -488,13 +491,12 @@ impl Protocol for E2e {
             }
             Timer::Update => self.update(cx),
             Timer::Again => {
-                let way = (&mut self.common.post, &self.common.replicas);
-                for (_, token) in self.outbox.again(Config::TRIES, way, cx) {
+                for token in self.outbox.resend(Config::TRIES, &mut self.common.sender, cx) {
                     if let Message::Token { owner, rest, .. } = token {
                         self.send_queue(owner, rest, cx);
                     }
                 }
-                if self.outbox.pending().next().is_some() {
+                if !self.outbox.is_empty() {
                     cx.set_timer(Timer::Again, self.config.retry);
                 }
             }
@@ -511,33 +513,13 @@ impl Protocol for E2e {
     }
 }
 
-impl Observe for E2e {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
 impl fmt::Display for E2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for requester in &self.requesters {
-            write!(f, "{between}{requester}")?;
-            between = "; ";
-        }
-        if let Some(token) = &self.token {
-            write!(f, "{between}token: {token}")?;
-            between = "; ";
-        }
-        for replica in &self.replicas {
-            write!(f, "{between}R{}: {replica}", replica.index)?;
-            between = "; ";
-        }
-        for (replica, owner) in self.trail.iter() {
-            write!(f, "{between}to R{replica}: {owner}")?;
-            between = "; ";
-        }
-        if between.is_empty() { f.write_str("idle") } else { Ok(()) }
+        let requesters = self.requesters.iter().map(ToString::to_string);
+        let token = self.token.iter().map(|token| format!("token: {token}"));
+        let replicas = self.replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
+        let trail = self.trail.iter().map(|(replica, owner)| format!("to R{replica}: {owner}"));
+        let mut parts = requesters.chain(token).chain(replicas).chain(trail).peekable();
+        if parts.peek().is_none() { f.write_str("idle") } else { write_parts(f, parts) }
     }
 }

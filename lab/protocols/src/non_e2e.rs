@@ -25,17 +25,18 @@
 //! Retries replace what hops lose.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
+use crate::replicas::write_parts;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
 mod hop;
@@ -202,7 +203,7 @@ impl NonE2e {
             Message::Taken { receipt } => drop(self.outbox.on_receipt(receipt)),
             Message::Ping { replica, holder } => {
                 let known = self.knows(replica, holder);
-                self.common.post.send(from, Message::Ack { replica, holder, known }, cx);
+                self.common.sender.send(from, Message::Ack { replica, holder, known }, cx);
             }
             Message::Ack { replica, holder, known } => self.on_ack(from, (replica, holder), known, cx),
             Message::Request { replica, .. }
@@ -226,7 +227,7 @@ impl NonE2e {
         self.common.fencing = self.common.fencing.max(fencing);
         match (self.client(to), owner) {
             (Some(at), _) => self.clients[at].on_grant_req(from, response, &self.config, &mut self.common, cx),
-            (None, Some(owner)) if owner.client == (Claim { peer: self.common.post.me(), ticket: to }) => {
+            (None, Some(owner)) if owner.client == (Claim { peer: self.common.sender.me, ticket: to }) => {
                 self.answer_stale_vote(from, replica, owner, cx);
             }
             (None, _) => {}
@@ -236,7 +237,7 @@ impl NonE2e {
     fn answer_stale_vote(&mut self, from: PeerId, replica: u32, client: Stamp, cx: &mut Cx<'_, Self>) {
         if self.config.answers_ghosts {
             let (fencing, load) = (self.common.fencing, Load::default());
-            self.common.post.send(from, Message::Release { replica, client, fencing, load }, cx);
+            self.common.sender.send(from, Message::Release { replica, client, fencing, load }, cx);
         }
     }
 
@@ -281,11 +282,11 @@ impl NonE2e {
             }
             other => other,
         };
-        self.common.post.send_to(&self.common.replicas, replica, onward, cx);
+        self.common.sender.send_to(replica, onward, cx);
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(cx.me(), message, cx);
         }
     }
@@ -327,7 +328,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.unexpected("a message for another replica than that of its key"),
         };
@@ -338,7 +339,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        let meant = message.replica().filter(|_| message.replica() == self.common.replicas.under(hop.key));
+        let meant = message.replica().filter(|_| message.replica() == self.common.sender.replicas.under(hop.key));
         let (Some(next), Some(_)) = (hop.next, meant) else {
             cx.unexpected("a forwarded message without a next hop or a replica");
             return None;
@@ -350,13 +351,10 @@ impl Protocol for NonE2e {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(sigma::Timer::Lease(replica.index).into());
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(sigma::Timer::Lease(replica.index).into());
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -393,14 +391,6 @@ impl Protocol for NonE2e {
     }
 }
 
-impl Observe for NonE2e {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
 /// `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -410,8 +400,7 @@ impl fmt::Display for NonE2e {
         entries.sort_by_key(|entry| entry.replica);
         let replicas = replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
         let entries = entries.iter().map(|entry| format!("hop to R{}: {entry}", entry.replica));
-        let parts: Vec<String> = replicas.chain(entries).chain(self.clients.iter().map(ToString::to_string)).collect();
-        f.write_str(if parts.is_empty() { "idle" } else { "" })?;
-        f.write_str(&parts.join("; "))
+        let mut parts = replicas.chain(entries).chain(self.clients.iter().map(ToString::to_string)).peekable();
+        if parts.peek().is_none() { f.write_str("idle") } else { write_parts(f, parts) }
     }
 }

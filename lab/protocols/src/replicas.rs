@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
+use core::fmt::{self, Display};
 
 use peerlock_types::{Key, PeerId, Span};
 
@@ -72,21 +73,17 @@ impl Replicas {
     }
 }
 
-/// Messages to this peer are buffered until the end of the step.
+/// Sends messages; those to this peer are buffered until the end of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Post<M> {
-    me: PeerId,
-    /// Empty between two steps.
+pub(crate) struct Sender<M> {
+    pub me: PeerId,
+    pub replicas: Replicas,
     here: VecDeque<M>,
 }
 
-impl<M> Post<M> {
-    pub fn new(me: PeerId) -> Self {
-        Self { me, here: VecDeque::new() }
-    }
-
-    pub fn me(&self) -> PeerId {
-        self.me
+impl<M> Sender<M> {
+    pub fn new(me: PeerId, replicas: &Replicas) -> Self {
+        Self { me, replicas: replicas.clone(), here: VecDeque::new() }
     }
 
     pub fn send<P: Protocol<Message = M>>(&mut self, to: PeerId, message: M, cx: &mut Cx<'_, P>) {
@@ -97,21 +94,14 @@ impl<M> Post<M> {
         }
     }
 
-    /// Sends to the peer that hosts the replica.
-    pub fn send_to<P: Protocol<Message = M>>(
-        &mut self,
-        replicas: &Replicas,
-        replica: u32,
-        message: M,
-        cx: &mut Cx<'_, P>,
-    ) {
-        match &replicas.places {
+    pub fn send_to<P: Protocol<Message = M>>(&mut self, replica: u32, message: M, cx: &mut Cx<'_, P>) {
+        match &self.replicas.places {
             Places::Hosts(hosts) => self.send(hosts[replica as usize], message, cx),
             Places::Keys(keys) => cx.route(keys[replica as usize], message),
         }
     }
 
-    /// The next buffered message.
+    /// Takes the next buffered message.
     pub fn take(&mut self) -> Option<M> {
         self.here.pop_front()
     }
@@ -121,4 +111,10 @@ impl<M> Post<M> {
 /// choice, ten times the error of quartz clocks.
 pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
+}
+
+/// Writes the parts of a peer's state, separated by semicolons.
+pub(crate) fn write_parts(f: &mut fmt::Formatter<'_>, parts: impl IntoIterator<Item = impl Display>) -> fmt::Result {
+    let mut between = "";
+    parts.into_iter().try_for_each(|part| write!(f, "{}{part}", core::mem::replace(&mut between, "; ")))
 }

@@ -26,13 +26,15 @@
 //! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote
 //! moves only to an earlier request, so yielding terminates.
 
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::replicas::Post;
+use crate::replicas::{Sender, write_parts};
 use crate::token::Claim;
 use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay};
 
@@ -145,8 +147,7 @@ pub(crate) enum Yields {
 pub(crate) struct Common<M> {
     pub config: Config,
     pub yields: Yields,
-    pub replicas: Replicas,
-    pub post: Post<M>,
+    pub sender: Sender<M>,
     /// *GetLogicalClock()*: the clients' Lamport clock.
     pub clock: u64,
     /// The highest fencing level received or used.
@@ -156,15 +157,15 @@ pub(crate) struct Common<M> {
 impl<M> Common<M> {
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let yields = if config.ask_owner { Yields::Asked } else { Yields::AtOnce };
-        Self { config, yields, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 }
+        Self { config, yields, sender: Sender::new(me, replicas), clock: 0, fencing: 0 }
     }
 
     pub fn quorum(&self) -> Quorum {
-        self.replicas.quorum()
+        self.sender.replicas.quorum()
     }
 
     pub fn send<P: Voting<Message = M>>(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, P>) {
-        self.post.send_to(&self.replicas, replica, message.into(), cx);
+        self.sender.send_to(replica, message.into(), cx);
     }
 
     pub fn tick(&mut self, now: Time) -> u64 {
@@ -205,7 +206,7 @@ impl Sigma {
         let at = self.clients.len();
         let id = if apart { ticket } else { Ticket::new(at as u64 + 1) };
         assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are requested in order");
-        let stamp = Stamp { time, client: Claim { peer: self.common.post.me(), ticket: id } };
+        let stamp = Stamp { time, client: Claim { peer: self.common.sender.me, ticket: id } };
         self.clients.push(Client::new(ticket, stamp, self.common.quorum().replicas()));
         at
     }
@@ -264,7 +265,7 @@ impl Sigma {
 
     /// Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -300,7 +301,7 @@ impl Protocol for Sigma {
 
     /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
+        let Some(index) = self.common.sender.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -310,13 +311,10 @@ impl Protocol for Sigma {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(Timer::Lease(replica.index));
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(Timer::Lease(replica.index));
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -347,10 +345,16 @@ impl Protocol for Sigma {
 }
 
 impl Observe for Sigma {
-    const KINDS: &'static [&'static str] = Message::KINDS;
+    const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
 
     fn kind(message: &Message) -> usize {
-        message.kind()
+        match message {
+            Message::Request { .. } => 0,
+            Message::Response { .. } => 1,
+            Message::Inquire { .. } => 2,
+            Message::Yield { .. } => 3,
+            Message::Release { .. } => 4,
+        }
     }
 
     fn replica_in(message: &Message) -> Option<(u32, Message)> {
@@ -376,15 +380,10 @@ impl Observe for Sigma {
 /// The paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for replica in &self.replicas {
-            write!(f, "{between}R{}: {replica}", replica.index)?;
-            between = "; ";
+        if self.replicas.is_empty() && self.clients.is_empty() {
+            return f.write_str("nothing");
         }
-        for client in &self.clients {
-            write!(f, "{between}{client}")?;
-            between = "; ";
-        }
-        if between.is_empty() { f.write_str("nothing") } else { Ok(()) }
+        let replicas = self.replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
+        write_parts(f, replicas.chain(self.clients.iter().map(ToString::to_string)))
     }
 }

@@ -22,7 +22,7 @@ use core::fmt;
 use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use crate::quorum::{Verdict, Voters};
-use crate::replicas::{Post, by_any_clock};
+use crate::replicas::{Sender, by_any_clock};
 use crate::token::Claim;
 use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 
@@ -87,8 +87,7 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
-    replicas: Replicas,
-    post: Post<Message>,
+    sender: Sender<Message>,
     /// The highest level received.
     fencing: u64,
     /// By ticket.
@@ -127,11 +126,11 @@ impl Strawman {
     /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let votes = replicas.hosted_by(me).map(|index| Vote { index, owner: None, fencing: 0 }).collect();
-        Self { config, replicas: replicas.clone(), post: Post::new(me), fencing: 0, clients: Vec::new(), votes }
+        Self { config, sender: Sender::new(me, replicas), fencing: 0, clients: Vec::new(), votes }
     }
 
     fn quorum(&self) -> Quorum {
-        self.replicas.quorum()
+        self.sender.replicas.quorum()
     }
 
     fn client(&self, ticket: Ticket) -> Option<usize> {
@@ -145,7 +144,7 @@ impl Strawman {
         client.levels.clear();
         let (attempt, fencing) = (client.attempt, self.fencing);
         for replica in 0..self.quorum().replicas() {
-            self.post.send_to(&self.replicas, replica, Message::Request { replica, attempt, fencing }, cx);
+            self.sender.send_to(replica, Message::Request { replica, attempt, fencing }, cx);
         }
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
@@ -156,7 +155,7 @@ impl Strawman {
         let fencing = self.fencing;
         for replica in 0..self.quorum().replicas() {
             if mine.contains(replica) || (and_unanswered && !received.contains(replica)) {
-                self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
+                self.sender.send_to(replica, Message::Release { replica, attempt, fencing }, cx);
             }
         }
     }
@@ -230,7 +229,7 @@ impl Strawman {
                     Some(at) => self.on_response(at, replica, owner == attempt, fencing, cx),
                     None if owner == attempt => {
                         let fencing = self.fencing;
-                        self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
+                        self.sender.send_to(replica, Message::Release { replica, attempt, fencing }, cx);
                     }
                     None => {}
                 }
@@ -255,7 +254,7 @@ impl Strawman {
                 }
                 let (owner, _) = *vote.owner.get_or_insert((attempt, cx.now() + self.config.lease));
                 let message = Message::Response { replica, attempt, owner, fencing: vote.fencing };
-                self.post.send(attempt.client.peer, message, cx);
+                self.sender.send(attempt.client.peer, message, cx);
             }
             Message::Release { attempt, fencing, .. } => {
                 vote.fencing = vote.fencing.max(fencing);
@@ -266,7 +265,7 @@ impl Strawman {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.post.take() {
+        while let Some(message) = self.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -280,7 +279,7 @@ impl Protocol for Strawman {
         let is_newest = self.clients.last().is_none_or(|client| client.attempt.client.ticket < ticket);
         assert!(is_newest, "tickets are requested in order");
         self.clients.push(Client {
-            attempt: Attempt { client: Claim { peer: self.post.me(), ticket }, number: 0 },
+            attempt: Attempt { client: Claim { peer: self.sender.me, ticket }, number: 0 },
             phase: Phase::Trying,
             since: cx.now(),
             received: Voters::NONE,

@@ -3,8 +3,8 @@
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_protocols::coordinator::{Config, Coordinator, Message};
-use peerlock_protocols::{Quorum, Replicas};
+use peerlock_protocols::coordinator::{Config, Coordinator};
+use peerlock_protocols::{Observe, Quorum, Replicas};
 use peerlock_types::{Span, Ticket};
 use scene::votes::{A, B, C, NEWCOMER};
 use scene::{InFlight, Scene};
@@ -28,7 +28,7 @@ fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
 }
 
 fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
-    scene.sent[Message::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
+    scene.sent[Coordinator::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
 }
 
 /// §4.1: "Initially, the first created replica will be the coordinator."

@@ -1,5 +1,6 @@
 //! The client side (Figure 1, *Client side*).
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -8,11 +9,12 @@ use peerlock_types::{PeerId, Span, Ticket, Time};
 use super::message::{Entry, Holder, Message, Place, Timer};
 use super::{Common, Config, Coordinator, Forecast, is_same, write_queue};
 use crate::outbox::{Outbox, To};
+use crate::replicas::write_parts;
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
 /// All clients of one peer, which share the queue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     requests: Vec<Request>,
     /// *Queue*: the known waiters, including this peer's. Empty without a request.
@@ -48,10 +50,6 @@ enum Phase {
 }
 
 impl Request {
-    fn new(ticket: Ticket, stamp: u64, is_responsive: bool) -> Self {
-        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, is_responsive }
-    }
-
     fn number(&self) -> Option<u64> {
         match self.phase {
             Phase::Waiting => None,
@@ -61,11 +59,6 @@ impl Request {
 }
 
 impl Clients {
-    pub fn new() -> Self {
-        let (requests, queue) = (Vec::new(), Vec::new());
-        Self { requests, queue, coordinator: 0, newest: 0, t_cs: None, clock: 0, outbox: Outbox::default() }
-    }
-
     /// In print the ticket is irrelevant: a client is identified by its peer.
     fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
         self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
@@ -73,17 +66,18 @@ impl Clients {
 
     pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.clock += 1;
-        self.requests.push(Request::new(ticket, self.clock, common.config.one_asked));
+        let (phase, is_responsive) = (Phase::Waiting, common.config.one_asked);
+        let request = Request { ticket, stamp: self.clock, place: None, phase, assured: Time::ZERO, is_responsive };
+        self.requests.push(request);
         self.ask(self.requests.len() - 1, common, cx);
     }
 
     /// Sends, repeats or renews a REQUEST: to all replicas if the coordinator has not answered.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
-        let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
+        let (client, holds) = (Claim { peer: common.sender.me, ticket }, self.requests[at].number());
         let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), is_responsive, cx.now());
-        let all = 0..common.replicas.quorum().replicas();
-        for to in if alone { self.coordinator..self.coordinator + 1 } else { all } {
+        for to in if alone { self.coordinator..self.coordinator + 1 } else { common.all() } {
             let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
             common.send(to, message, cx);
         }
@@ -111,7 +105,7 @@ impl Clients {
 
     pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Response { client, from, place, owner, queue, until, t_cs } = message else { return };
-        let me = Claim { peer: common.post.me(), ticket: client };
+        let me = Claim { peer: common.sender.me, ticket: client };
         self.newest = self.newest.max(owner.map_or(0, |owner| owner.number));
         let is_mine = owner.filter(|owner| owner.client == me);
         let Some(at) = self.at(client, &common.config) else {
@@ -185,7 +179,7 @@ impl Clients {
         if !common.config.named_successor && number.is_some() {
             // In print the head of the own queue enters, whichever client has released.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
-            if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
+            if let Some(first) = first.filter(|first| first.client.peer == common.sender.me)
                 && let Some(at) = self.at(first.client.ticket, &common.config)
                 && self.requests[at].phase == Phase::Waiting
             {
@@ -194,7 +188,7 @@ impl Clients {
             return;
         }
         self.queue.retain(|entry| entry.client != client && Some(entry.client) != successor);
-        let Some(successor) = successor.filter(|successor| successor.peer == common.post.me()) else { return };
+        let Some(successor) = successor.filter(|successor| successor.peer == common.sender.me) else { return };
         match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
             Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
             Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
@@ -208,7 +202,7 @@ impl Clients {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = self.requests.remove(at);
         cx.cancel_timer(Timer::Wake(ticket));
-        let client = Claim { peer: common.post.me(), ticket };
+        let client = Claim { peer: common.sender.me, ticket };
         self.queue.retain(|entry| !is_same(entry.client, client, &common.config));
         let successor = match request.phase {
             // A chain is shorter than a leap.
@@ -220,7 +214,7 @@ impl Clients {
         self.notify_replicas(client, request.number(), (successor, self.last()), common, cx);
         for peer in peers(&self.queue) {
             let (number, last) = (request.number(), self.last());
-            common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
+            common.sender.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
         }
         self.clear_queue_if_idle();
     }
@@ -242,7 +236,7 @@ impl Clients {
             Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
             _ => false,
         };
-        if common.config.requests_apart && !self.outbox.pending().any(|(_, message)| has_gone(message)) {
+        if common.config.requests_apart && !self.outbox.pending().any(has_gone) {
             self.notify_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
         }
     }
@@ -255,25 +249,24 @@ impl Clients {
         common: &mut Common,
         cx: &mut Cx<'_, Coordinator>,
     ) {
-        let all = 0..common.replicas.quorum().replicas();
-        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { all } {
+        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { common.all() } {
             let release = |receipt| Message::Release { to: Some(to), client, number, successor, last, receipt };
             if !common.config.resends {
                 common.send(to, release(0), cx);
-            } else if self.outbox.post(To::Replica(to), release, (&mut common.post, &common.replicas), cx) {
+            } else if self.outbox.send(To::Replica(to), release, &mut common.sender, cx) {
                 cx.set_timer(Timer::Resend, common.config.retry);
             }
         }
     }
 
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
-        let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
-        let released = |message: &Message| match *message {
-            Message::Release { client, number, .. } => Some((client, number)),
-            _ => None,
+        let Some(Message::Release { client: released, number: under, .. }) = self.outbox.on_receipt(receipt) else {
+            return;
         };
-        self.outbox.forget(|_, message| released(message) == Some((client, number)));
-        if self.outbox.pending().next().is_none() {
+        self.outbox.discard(|message| {
+            matches!(*message, Message::Release { client, number, .. } if (client, number) == (released, under))
+        });
+        if self.outbox.is_empty() {
             cx.cancel_timer(Timer::Resend);
         }
     }
@@ -282,17 +275,17 @@ impl Clients {
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
-        self.outbox.again(tries, (&mut common.post, &common.replicas), cx);
-        for (_, message) in self.outbox.pending().filter(|_| common.config.one_asked) {
+        self.outbox.resend(tries, &mut common.sender, cx);
+        let one_asked = common.config.one_asked;
+        for message in self.outbox.pending().filter(|_| one_asked) {
             let Message::Release { to: Some(asked), client, number, successor, last, receipt } = *message else {
                 continue;
             };
-            for to in (0..common.replicas.quorum().replicas()).filter(|&to| to != asked) {
-                let release = Message::Release { to: Some(to), client, number, successor, last, receipt };
-                common.post.send_to(&common.replicas, to, release, cx);
+            for to in common.all().filter(|&to| to != asked) {
+                common.send(to, Message::Release { to: Some(to), client, number, successor, last, receipt }, cx);
             }
         }
-        if self.outbox.pending().next().is_some() {
+        if !self.outbox.is_empty() {
             cx.set_timer(Timer::Resend, common.config.retry);
         }
     }
@@ -310,7 +303,7 @@ impl Clients {
     /// Ends a request whose lease has expired (§4.4).
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
-        let client = Claim { peer: common.post.me(), ticket: request.ticket };
+        let client = Claim { peer: common.sender.me, ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);
         self.clear_queue_if_idle();
         self.notify_replicas(client, request.number(), (None, None), common, cx);
@@ -330,15 +323,12 @@ impl fmt::Display for Clients {
         if self.requests.is_empty() {
             return f.write_str("idle");
         }
-        let mut between = "";
-        for request in &self.requests {
-            match request.phase {
-                Phase::Waiting => write!(f, "{between}{} waits", request.ticket)?,
-                Phase::Turn(number) => write!(f, "{between}{} next under {number}", request.ticket)?,
-                Phase::Inside(number) => write!(f, "{between}{} holds under {number}", request.ticket)?,
-            }
-            between = "; ";
-        }
+        let parts = self.requests.iter().map(|Request { ticket, phase, .. }| match phase {
+            Phase::Waiting => format!("{ticket} waits"),
+            Phase::Turn(number) => format!("{ticket} next under {number}"),
+            Phase::Inside(number) => format!("{ticket} holds under {number}"),
+        });
+        write_parts(f, parts)?;
         write_queue(f, self.queue.iter())
     }
 }

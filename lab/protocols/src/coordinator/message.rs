@@ -6,6 +6,8 @@ use core::fmt;
 
 use peerlock_types::{Span, Ticket, Time};
 
+use super::Coordinator;
+use crate::Observe;
 use crate::token::Claim;
 
 /// The coordinator's number for a request, counted in its epoch; in print, the client's time stamp.
@@ -133,27 +135,27 @@ pub enum Message {
     Ok { to: u32, from: u32, epoch: u64, sent: Time, front: Place },
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] =
+impl Observe for Coordinator {
+    const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } => 0,
-            Self::Response { .. } => 1,
-            Self::AddRequest { .. } => 2,
-            Self::Release { .. } => 3,
-            Self::Got { .. } => 4,
-            Self::IamCoordinator { .. } => 5,
-            Self::Recover { .. } => 6,
-            Self::Update { .. } => 7,
-            Self::Ping { .. } => 8,
-            Self::Ok { .. } => 9,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Request { .. } => 0,
+            Message::Response { .. } => 1,
+            Message::AddRequest { .. } => 2,
+            Message::Release { .. } => 3,
+            Message::Got { .. } => 4,
+            Message::IamCoordinator { .. } => 5,
+            Message::Recover { .. } => 6,
+            Message::Update { .. } => 7,
+            Message::Ping { .. } => 8,
+            Message::Ok { .. } => 9,
         }
     }
+}
 
+impl Message {
     /// `None`: a client.
     pub fn replica(&self) -> Option<u32> {
         match *self {

@@ -14,7 +14,7 @@ use crate::token::Claim;
 use crate::{Cx, fencing};
 
 /// One logical replica.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
     pub index: u32,
     pub group: Group,
@@ -85,18 +85,7 @@ fn leap(number: u64) -> u64 {
 
 impl Replica {
     pub fn new(index: u32, group: Group) -> Self {
-        Self {
-            index,
-            group,
-            waiting: Vec::new(),
-            owner: None,
-            number: 0,
-            count: 0,
-            t_cs: None,
-            watches: false,
-            received: Vec::new(),
-            recoveries: Vec::new(),
-        }
+        Self { index, group, ..Self::default() }
     }
 
     pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
@@ -264,7 +253,7 @@ impl Replica {
         let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
         for peer in peers(self.waiting.iter().map(|waiting| &waiting.entry)) {
-            common.post.send(peer, release(None), cx);
+            common.sender.send(peer, release(None), cx);
         }
         for to in self.others(common) {
             common.send(to, release(Some(to)), cx);
@@ -288,7 +277,7 @@ impl Replica {
             until,
             t_cs: self.t_cs,
         };
-        common.post.send(to.peer, message, cx);
+        common.sender.send(to.peer, message, cx);
     }
 
     fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
@@ -299,7 +288,7 @@ impl Replica {
         let mut waiting = peers(self.waiting.iter().map(|waiting| &waiting.entry));
         waiting.extend(owner.filter(|owner| !waiting.contains(owner)));
         for peer in waiting.into_iter().filter(|&peer| peer != entry.client.peer || Some(peer) == owner) {
-            common.post.send(peer, Message::AddRequest { to: None, entry }, cx);
+            common.sender.send(peer, Message::AddRequest { to: None, entry }, cx);
         }
     }
 
@@ -311,11 +300,11 @@ impl Replica {
         self.waiting.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
         let in_office = self.is_coordinator() && self.is_in_office(common, cx.now());
         if in_office && receipt > 0 {
-            common.post.send(client.peer, Message::Got { receipt }, cx);
+            common.sender.send(client.peer, Message::Got { receipt }, cx);
             let newcomers = self.waiting.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
             for peer in peers(newcomers) {
                 let release = Message::Release { to: None, client, number, successor, last, receipt: 0 };
-                common.post.send(peer, release, cx);
+                common.sender.send(peer, release, cx);
             }
         }
         let Some(number) = number.or_else(|| self.never_entered(client, common)) else {
@@ -405,7 +394,7 @@ impl Replica {
 
     pub fn others(&self, common: &Common) -> impl Iterator<Item = u32> + use<> {
         let me = self.index;
-        (0..common.replicas.quorum().replicas()).filter(move |&index| index != me)
+        common.all().filter(move |&index| index != me)
     }
 }
 
@@ -426,7 +415,7 @@ mod tests {
 
     use super::*;
     use crate::coordinator::Config;
-    use crate::replicas::Post;
+    use crate::replicas::Sender;
     use crate::{Effect, Quorum, Replicas};
 
     const OWNER: Claim = Claim { peer: PeerId::new(7), ticket: Ticket::new(1) };
@@ -437,8 +426,8 @@ mod tests {
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
-        let common = Common { config, replicas: Replicas::first(Quorum::new(3, 2)), post: Post::new(me) };
-        let mut replica = Replica::new(0, Group::new());
+        let common = Common { config, sender: Sender::new(me, &Replicas::first(Quorum::new(3, 2))) };
+        let mut replica = Replica::new(0, Group::default());
         let holder = Holder { client: OWNER, number: NUMBER };
         (replica.owner, replica.number) = (Some(Owner::new(holder, Time::ZERO + config.lease, Time::ZERO)), NUMBER);
         (replica, common)

@@ -6,6 +6,8 @@ use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
+use super::E2e;
+use crate::Observe;
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
@@ -105,9 +107,8 @@ pub enum Message {
     Forget { replica: u32, epoch: u64 },
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] = &[
+impl Observe for E2e {
+    const KINDS: &'static [&'static str] = &[
         "request",
         "response",
         "inquire",
@@ -127,32 +128,29 @@ impl Message {
         "back",
     ];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
-            Self::Vote(sigma::Message::Response { .. }) => 1,
-            Self::Vote(sigma::Message::Inquire { .. }) => 2,
-            Self::Vote(sigma::Message::Yield { .. }) => 3,
-            Self::Release { .. } | Self::Vote(sigma::Message::Release { .. }) => 4,
-            Self::IAmWinner { .. } => 5,
-            Self::Enqueue(Enqueue { by: By::Client, .. }) => 9,
-            Self::Enqueue(_) => 6,
-            Self::Queued { copy: None, .. } => 7,
-            Self::Queued { copy: Some(_), .. } => 8,
-            Self::Astray { .. } => 10,
-            Self::Withdraw { .. } => 11,
-            Self::Token { .. } => 12,
-            Self::Got { .. } => 13,
-            Self::Forget { .. } => 14,
-            Self::Decline { .. } => 15,
-            Self::Back { .. } => 16,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Vote(vote) => sigma::Sigma::kind(vote),
+            Message::Request { .. } => 0,
+            Message::Release { .. } => 4,
+            Message::IAmWinner { .. } => 5,
+            Message::Enqueue(Enqueue { by: By::Client, .. }) => 9,
+            Message::Enqueue(_) => 6,
+            Message::Queued { copy: None, .. } => 7,
+            Message::Queued { copy: Some(_), .. } => 8,
+            Message::Astray { .. } => 10,
+            Message::Withdraw { .. } => 11,
+            Message::Token { .. } => 12,
+            Message::Got { .. } => 13,
+            Message::Forget { .. } => 14,
+            Message::Decline { .. } => 15,
+            Message::Back { .. } => 16,
         }
     }
 }
 
 impl Message {
-    /// The replica that sends or receives it, or that it concerns.
+    /// The replica that sends or receives the message, or that it is about.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }

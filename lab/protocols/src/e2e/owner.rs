@@ -320,8 +320,7 @@ impl E2e {
         if !self.config.acknowledged {
             return self.send(owner.peer, message(0), cx);
         }
-        let way = (&mut self.common.post, &self.common.replicas);
-        if self.outbox.post(To::Peer(owner.peer), message, way, cx) {
+        if self.outbox.send(To::Peer(owner.peer), message, &mut self.common.sender, cx) {
             cx.set_timer(Timer::Again, self.config.retry);
         }
     }

@@ -42,7 +42,7 @@ impl Requester {
     pub fn request(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         for replica in 0..common.quorum().replicas() {
             let message = self.keepable(replica, common, cx);
-            common.post.send_to(&common.replicas, replica, message, cx);
+            common.sender.send_to(replica, message, cx);
             self.silent.insert(replica);
         }
         if config.asks_again {
@@ -161,14 +161,14 @@ impl Requester {
         match self.places[replica as usize] {
             Place::Unknown => {
                 let message = self.keepable(replica, common, cx);
-                common.post.send_to(&common.replicas, replica, message, cx);
+                common.sender.send_to(replica, message, cx);
             }
             Place::Hop(peer) if !surfaces && !self.silent.contains(replica) => {
                 let message = self.keepable(replica, common, cx);
-                common.post.send(peer, message, cx);
+                common.sender.send(peer, message, cx);
             }
-            Place::Replica(peer) if !self.silent.contains(replica) => common.post.send(peer, direct, cx),
-            Place::Hop(_) | Place::Replica(_) => common.post.send_to(&common.replicas, replica, direct, cx),
+            Place::Replica(peer) if !self.silent.contains(replica) => common.sender.send(peer, direct, cx),
+            Place::Hop(_) | Place::Replica(_) => common.sender.send_to(replica, direct, cx),
         }
         self.silent.insert(replica);
     }
@@ -179,7 +179,7 @@ impl Requester {
         let (client, fencing) = (self.votes.stamp, common.fencing);
         for replica in 0..common.quorum().replicas() {
             let message = Message::Release { replica, client, fencing, load: Load::default() };
-            common.post.send_to(&common.replicas, replica, message, cx);
+            common.sender.send_to(replica, message, cx);
         }
     }
 }

@@ -83,7 +83,7 @@ impl NonE2e {
         let entry = &mut self.entries[at];
         entry.enqueue(request);
         let (replica, holder, to) = (entry.replica, entry.holder, request.client.client.ticket);
-        self.common.post.send(request.client.peer(), Message::Queued { replica, to, holder }, cx);
+        self.common.sender.send(request.client.peer(), Message::Queued { replica, to, holder }, cx);
         if !self.watches {
             self.watches = true;
             cx.set_timer(Timer::Ping, self.config.patience);
@@ -159,33 +159,32 @@ impl NonE2e {
 
     /// Keeps a copy until it is acknowledged (§V.B: *an alive predecessor would act as the temporary token holder*).
     fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
-        let way = (&mut self.common.post, &self.common.replicas);
+        let sender = &mut self.common.sender;
         if !self.config.keeps_copies {
-            return way.0.send_to(way.1, replica, message, cx);
+            return sender.send_to(replica, message, cx);
         }
-        let me = way.0.me();
+        let me = sender.me;
         let with = |receipt| {
             if let Some(load) = message.load_mut() {
                 load.keeper = Some((me, receipt));
             }
             message
         };
-        if self.outbox.post(To::Replica(replica), with, way, cx) {
+        if self.outbox.send(To::Replica(replica), with, sender, cx) {
             cx.set_timer(Timer::Again, self.config.again);
         }
     }
 
     pub(super) fn on_again_timer(&mut self, cx: &mut Cx<'_, Self>) {
-        let way = (&mut self.common.post, &self.common.replicas);
-        self.outbox.again(Config::TRIES, way, cx);
-        if self.outbox.pending().next().is_some() {
+        self.outbox.resend(Config::TRIES, &mut self.common.sender, cx);
+        if !self.outbox.is_empty() {
             cx.set_timer(Timer::Again, self.config.again);
         }
     }
 
     pub(super) fn take_over(&mut self, keeper: Option<(PeerId, u64)>, cx: &mut Cx<'_, Self>) {
         if let Some((peer, receipt)) = keeper {
-            self.common.post.send(peer, Message::Taken { receipt }, cx);
+            self.common.sender.send(peer, Message::Taken { receipt }, cx);
         }
     }
 
@@ -216,7 +215,7 @@ impl NonE2e {
             let (replica, holder) = (entry.replica, entry.holder);
             for neighbour in entry.neighbours() {
                 neighbour.is_silent = true;
-                self.common.post.send(neighbour.peer, Message::Ping { replica, holder }, cx);
+                self.common.sender.send(neighbour.peer, Message::Ping { replica, holder }, cx);
             }
         }
         self.watches = self.entries.iter().any(|entry| !entry.queue.is_empty());

@@ -6,6 +6,8 @@ use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
+use super::NonE2e;
+use crate::Observe;
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
@@ -47,26 +49,25 @@ pub struct Load {
     pub keeper: Option<(PeerId, u64)>,
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] =
+impl Observe for NonE2e {
+    const KINDS: &'static [&'static str] =
         &["request", "grantreq", "inquire", "yield", "release", "cleanup", "taken", "ping", "ack"];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
-            Self::Queued { .. } | Self::Vote(sigma::Message::Response { .. }) => 1,
-            Self::Vote(sigma::Message::Inquire { .. }) => 2,
-            Self::Vote(sigma::Message::Yield { .. }) => 3,
-            Self::Release { .. } | Self::Vote(sigma::Message::Release { .. }) => 4,
-            Self::Cleanup { .. } => 5,
-            Self::Taken { .. } => 6,
-            Self::Ping { .. } => 7,
-            Self::Ack { .. } => 8,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Vote(vote) => sigma::Sigma::kind(vote),
+            Message::Request { .. } => 0,
+            Message::Queued { .. } => 1,
+            Message::Release { .. } => 4,
+            Message::Cleanup { .. } => 5,
+            Message::Taken { .. } => 6,
+            Message::Ping { .. } => 7,
+            Message::Ack { .. } => 8,
         }
     }
+}
 
+impl Message {
     /// The replica that sends or receives it, or that it concerns.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {

@@ -64,20 +64,6 @@ pub enum Message {
 }
 
 impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
-
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } => 0,
-            Self::Response { .. } => 1,
-            Self::Inquire { .. } => 2,
-            Self::Yield { .. } => 3,
-            Self::Release { .. } => 4,
-        }
-    }
-
     /// The replica that sends or receives it.
     pub(crate) fn about(mut self) -> u32 {
         *self.replica_mut()

@@ -176,7 +176,7 @@ impl Replica {
         let asks = if position == 0 { earlier || is_known } else { earlier && is_known };
         if asks {
             let (replica, speaker, owner, number) = (self.index, owner.speaker, owner.entry.client, self.number);
-            common.post.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
+            common.sender.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }
     }
 
@@ -251,7 +251,7 @@ impl Replica {
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
+        common.sender.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
     }
 
     /// §4: replaces an owner whose lease has expired.
