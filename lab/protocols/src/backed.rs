@@ -17,16 +17,16 @@
 //!   │                           ├──────────────────►│
 //! ```
 //!
-//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent by the
-//! sender or its successor to the next owner if the receiver fails. The clients of a failed peer are dead, and the peer
-//! that acts for it releases their requests and slots. A peer that returns never gets its identifier back.
+//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent to the next
+//! owner. The clients of a failed peer are dead: the peer that acts for it releases their requests and slots. A peer
+//! never gets its identifier back.
 //!
-//! **Atomic broadcast.** A change, its copies and its messages leave in one step, so on reliable channels a change that
-//! any peer has received reaches its backups.
+//! A change, its copies and its messages leave in one step, so on reliable channels a change that any peer has received
+//! reaches its backups.
 //!
-//! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
-//! has sent has arrived. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion is
-//! violated: a flaw of the design, shown by `explore/scenarios/backed_defects`. See also lab/docs/papers/backups.md.
+//! **Failure detection** ([`Protocol::on_peer_down`]) must report a peer only after everything that it has sent has
+//! arrived. If it is wrong, two peers act for one identifier and mutual exclusion is violated: a flaw of the design
+//! (`explore/scenarios/backed_defects`).
 
 mod message;
 mod part;

@@ -1,28 +1,27 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
 //! 1995), the baseline of the Fair-K paper, whose sections are cited.
 //!
-//! Each token has a tree, managed like the single tree of Naimi and Tréhel: the root has the token or will have it
-//! last, and a request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`]
-//! chooses the tree without knowledge of the queues: that makes the algorithm unfair.
+//! Each token has a tree, managed like that of Naimi and Tréhel: the root has the token or will have it last, and a
+//! request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`] chooses the
+//! tree without knowledge of the queues: that makes the algorithm unfair.
 //!
-//! The Fair-K paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this
-//! form:
+//! The paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this form:
 //!
 //! ```text
 //!   5            4 (waits)         3 (holds)        tree 0
 //!   │              │ request(4)      │
 //!   │              ├────────────────►│              3 appends 4 to the token's queue
 //!   │ request(5)   │                 │
-//!   ├─────────────►│                 │              4 waits for the same token: it stores 5's request
+//!   ├─────────────►│                 │              4 stores 5's request
 //!   │              │                 │ … releases
 //!   │              │       token [2] │              2 has requested meanwhile
 //!   │              │◄────────────────┤              3 points to 2, the tail
-//!   │              │ token [5]                      4 has appended 5, entered and released; it points to 5
+//!   │              │ token [5]                      4 has appended 5 and released; it points to 5
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer and may withdraw, as in [Fair-K](crate::fair_k). A token without
-//! remote requests goes to the oldest ticket waiting at its peer, whichever tree that has chosen.
+//! *Departure:* a token without remote requests goes to the oldest ticket waiting at its peer, whichever tree that has
+//! chosen.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

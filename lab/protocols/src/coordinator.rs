@@ -2,7 +2,7 @@
 //! Peer-to-Peer Systems").
 //!
 //! One of n replicas is the *coordinator*. It answers each request with the queue and announces the request to all
-//! waiters. Since each waiter has the whole queue, a release passes the token straight to the next client:
+//! waiters, so that a release passes the token straight to the next client:
 //!
 //! ```text
 //!   A (holds)       R₀ (coordinator)     B
@@ -15,30 +15,26 @@
 //!   │                 ▼                  │
 //! ```
 //!
-//! [`Config::PRINTED`] is Figure 1, in which the second client waits forever; [`Config::REPAIRED`] has all repairs.
-//!
 //! # Safety
 //!
 //! Messages may be lost, duplicated, delayed and reordered; replicas and clients crash, and replicas lose their memory.
 //! The rates of any two clocks differ by less than 0.1 %, and the timer at the end of a client's lease is not late.
 //!
 //! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
-//!    no other. A promise lasts for a [term](Config::term); the coordinator counts from when it sent the message that
-//!    the promise answers. Two sets of m share a replica. A replica without memory promises nothing until its earlier
-//!    promises have expired.
+//!    no other for a [term](Config::term), counted from when it sent the message that the promise answers. Two sets of
+//!    m share a replica, which gives one promise at a time, and without memory none until its earlier ones have
+//!    expired.
 //! 2. *One chain at a time.* A *chain* is the sequence of hand-overs after a coordinator's grant. The coordinator
 //!    starts one only when the last owner of the previous chain has released, or its lease has expired. A client holds
-//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one. So every
-//!    client of an expired chain has left, even if the token is lost.
+//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one.
 //! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*),
 //!    since its predecessor extended no lease after its promises expired. Meanwhile owners renew and hand over.
 //!
 //! # Numbers
 //!
-//! A hand-over adds 1 to the fencing number. After an expired lease the coordinator continues at the next multiple of
-//! [`LEAP`](fencing::LEAP); a chain is shorter than that. A coordinator's first chain starts at its epoch times 2⁴⁰.
-//! Epochs increase while a majority of replicas has its memory: a candidate needs m votes of replicas that know no
-//! higher epoch, and a replica without memory learns the epoch before it votes. Otherwise numbers may repeat.
+//! A hand-over adds 1 to the fencing number; after an expired lease the coordinator continues at the next multiple of
+//! [`LEAP`](fencing::LEAP), and a new one at its epoch times 2⁴⁰. Epochs increase while a majority of replicas has its
+//! memory: a replica without memory learns the epoch before it votes.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -68,7 +64,7 @@ const EPOCH: u64 = 1 << 40;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease, and of a waiter's silence before it is removed. 10 s: our choice, as in Sigma.
+    /// Of an owner; a waiter is removed after as long a silence. 10 s: our choice, as in Sigma.
     pub lease: Span,
     /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
@@ -87,17 +83,17 @@ pub struct Config {
     pub coordinator_numbers: bool,
     /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
     pub requests_apart: bool,
-    /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even a new coordinator.
+    /// Answers a repeated REQUEST. In print (*received(msg)*) even a new coordinator drops it.
     pub coordinator_dedups: bool,
     /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
     pub majority_lease: bool,
-    /// Owners have a lease and know its end. §4.4 promises it, Figure 1 has none.
+    /// Owners have a lease (§4.4). Figure 1 has none.
     pub owner_lease: bool,
-    /// Retransmits unanswered messages, as §4.4 promises.
+    /// Retransmits unanswered messages (§4.4).
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST, to no effect.
+    /// Only the coordinator acts on a REQUEST. In print the others forward it, for 3 (n − 1) more messages.
     pub one_acts: bool,
-    /// Sends REQUEST and RELEASE to one replica, and to all only without an answer. In print always to all.
+    /// Sends REQUEST and RELEASE to one replica, if it answers. In print to all.
     pub one_asked: bool,
 }
 

@@ -1,11 +1,10 @@
 //! Fair-K: k-mutual exclusion with a fair order (Reddy, Mittal, Gupta: "Fair K Mutual Exclusion Algorithm for Peer To
 //! Peer Systems").
 //!
-//! Each of k tokens has a queue of its own; a release sends the token straight to the next waiter of that queue
-//! (`child`). The *coordinator* knows the tails of the queues (`token_locations`) and assigns requests to them in turn.
-//! Each assigned request becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is
-//! found along `parent` pointers, which every forwarded request turns towards its sender (path reversal, Naimi and
-//! Tréhel).
+//! Each of k tokens has a queue; a release sends the token straight to the next waiter (`child`). The *coordinator*
+//! knows the tails of the queues (`token_locations`) and assigns requests to them in turn. Each assigned request
+//! becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is found along `parent`
+//! pointers, which every forwarded request turns towards its sender (path reversal, Naimi and Tréhel).
 //!
 //! ```text
 //!   4            3 (coordinator)   1 (tail of queue 0, holds)
@@ -15,12 +14,11 @@
 //!   │ token_locations                │            4 is coordinator
 //!   │◄─────────────┤                 │ … releases
 //!   │              │          token  │
-//!   │◄─────────────┼─────────────────┤            one message from release to grant
+//!   │◄─────────────┼─────────────────┤
 //! ```
 //!
-//! *Departure:* the paper allows one request per node at a time. A peer here has many clients, so `next` and `child`
-//! belong to a place in the queue and name a [`Claim`]. A message to the own peer is a call and is not counted. A
-//! withdrawn ticket's place stays queued and forwards the token.
+//! *Departure:* the paper allows one request per node at a time. Here `next` and `child` belong to a place in the queue
+//! and name a [`Claim`], and a withdrawn place forwards the token.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,8 +1,6 @@
-//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K.
-//!
-//! Fair-K assigns a request to one of k queues at once, so it may wait longer than later ones. Here the coordinator
-//! keeps one queue, and sends each *holder* its successor only when that holder may release next. A hand-over is one
-//! message, too.
+//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K, in
+//! which a request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a
+//! *holder* its successor only when that holder may release next.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
@@ -11,7 +9,7 @@
 //!   │                ├─────────────────►│
 //!   │                │                  │ … releases
 //!   │                │            token │
-//!   │◄───────────────┼──────────────────┤        one message from release to grant
+//!   │◄───────────────┼──────────────────┤
 //!   │                │        left(→ 4) │
 //!   │                │◄─────────────────┤        4 is a holder
 //!   │ next(5)        │                  │
@@ -19,24 +17,23 @@
 //! ```
 //!
 //! **Order.** The first release may serve a waiter that is not the oldest; the coordinator then announces the passed
-//! waiter to further holders. If two of them release at once, the second token finds its client served and is forwarded
-//! to that client's successor.
+//! waiter to further holders. If two of them release at once, the second token is forwarded to its served client's
+//! successor.
 //!
-//! **One token.** Successors are sent ahead, each to the waiter before it, at most [`Config::reach`] of them. If the
+//! **One token.** Successors are sent ahead, at most [`Config::reach`] of them, each to the waiter before it. If the
 //! queue is longer, the token carries the flag `more`. A client of the token's own peer enters without a request only
-//! if neither a successor nor `more` is known and no other client of that peer waits. So with the same coordinator it
-//! enters only before requests that were made less than two message delays earlier.
+//! if neither a successor, nor `more`, nor another waiting client of that peer is known. So it enters only before
+//! requests that were made less than two message delays earlier.
 //!
-//! **The coordinator** moves to its last waiter after [`Config::term`] entries. Pointers to it are hints with an epoch;
-//! a former coordinator forwards updates to a later one.
+//! **The coordinator** moves to its last waiter after [`Config::term`] entries; a former one forwards updates.
 //!
 //! **Failed and leaving peers.** The coordinator removes the claims of a failed peer, and a holder discards it as
-//! successor. A peer that leaves sends its tokens and the role, also those that arrive later, to a replacement.
+//! successor. A peer that leaves sends its tokens and the role to a replacement.
 //!
 //! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
-//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before,
-//! where the token must pass. A `next` that replaces successors begins a new *turn*; `left` names the turn of the
-//! successors that went with the token, which shows the coordinator whether to send the replacement again.
+//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before.
+//! One that replaces successors begins a new *turn*; `left` names the turn of the successors that went with the token,
+//! which shows the coordinator whether to send the replacement again.
 
 mod lead;
 

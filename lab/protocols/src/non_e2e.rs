@@ -1,9 +1,8 @@
 //! Non-E2E: votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta: "Efficient Mutual
 //! Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
 //!
-//! n replicas on an overlay have one vote each; m votes win. A REQUEST leaves an entry at every peer on its routes to
-//! the replicas: a *route quorum*. The next request is queued at the first peer with an entry. RELEASE takes the same
-//! routes, clears the entries and collects the partial queues, so that the replica knows all waiters.
+//! A REQUEST leaves an entry at every peer on its routes to n replicas: a *route quorum*. The next request is queued at
+//! the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial queues.
 //!
 //! ```text
 //!   A             hop H            R              B
@@ -20,9 +19,8 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is as
-//! safe as Sigma: at most one client holds if fewer than 2m − n replicas are reset or move within any lease time.
-//! Retries replace what hops lose.
+//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is safe
+//! like Sigma, if fewer than 2m − n replicas are reset or move within any lease time.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -51,33 +49,30 @@ pub use message::{Load, Message, Timer};
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// Time until a client with too few answers or votes retries, doubled up to a third of the lease. 0.5 s: our
-    /// choice, more than a round trip.
+    /// Until a retry, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Time until a client without votes checks that it is still queued, and a hop the route on which its waiters
-    /// depend; doubled each time. 10 s: our choice. A dead peer may double the wait of its waiters.
+    /// Until a client without votes, or a hop with waiters, checks its route; doubled. 10 s: our choice. A dead peer
+    /// may double a wait.
     pub patience: Span,
-    /// The maximum time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
+    /// The maximum of these. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
+    /// Until unacknowledged queues are resent. 2 s: our choice, several routes.
     pub again: Span,
-    /// A hop's answer is not a vote. In print a hop that receives two requests of a client names it as holder, and the
-    /// client enters.
+    /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
+    /// twice.
     pub hearsay: bool,
-    /// A client with too few votes bypasses the hops, and replicas ask their owner to yield to an earlier request. In
-    /// print a replica that does not know the hops' queues returns a yielded vote: a permanent split.
+    /// A client with too few votes bypasses the hops. In print a replica that does not know the hops' queues returns a
+    /// yielded vote: a permanent split.
     pub surfaces: bool,
-    /// Answers a vote for a finished request with RELEASE. In print a stale queue entry blocks the replica.
+    /// Answers a vote for a finished request. In print a stale queue entry blocks the replica.
     pub answers_ghosts: bool,
-    /// Distinguishes requests and numbers grants. In print a late RELEASE affects the next request, and late grants
-    /// count.
+    /// Distinguishes requests and grants. In print a late RELEASE or grant affects the next request.
     pub epochs: bool,
-    /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the
-    /// message is the only copy.
+    /// The last hop that has added to the queue in a RELEASE keeps a copy. In print the message is the only one.
     pub keeps_copies: bool,
     /// In print the vote for a crashed holder is lost.
     pub leases: bool,
-    /// A client retries. In print it waits forever.
+    /// In print a client waits forever for a lost answer.
     pub asks_again: bool,
 }
 
@@ -109,7 +104,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// The number of times queues are sent. By then their waiters have retried.
+    /// By then the waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -134,14 +129,11 @@ impl Config {
 pub struct NonE2e {
     config: Config,
     common: Common<Message>,
-    /// By request time.
     clients: Vec<Requester>,
     replicas: Vec<Replica>,
-    /// *Replica list*: routes of other peers' requests through this peer, at most one per replica.
+    /// *Replica list*: at most one entry per replica.
     entries: Vec<Entry>,
-    /// Unacknowledged queues.
     outbox: Outbox<Message>,
-    /// Whether [`Timer::Ping`] is pending.
     watches: bool,
 }
 
@@ -169,7 +161,6 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    /// The request's name for other peers. In print all requests of a client have the same.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
         if self.config.epochs { ticket } else { (1..).map(Ticket::new).find(is_free).unwrap_or(ticket) }
@@ -265,11 +256,11 @@ impl NonE2e {
                 replica.settle(common, cx);
                 self.take_over(load.keeper, cx);
             }
-            _ => {} // Not for replicas.
+            _ => {}
         }
     }
 
-    /// The replica has left this peer, or the message is about a request that was queued here.
+    /// The replica has left this peer, or the request was queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -291,7 +282,7 @@ impl NonE2e {
         }
     }
 
-    /// A replica starts without memory except this hop's entries.
+    /// Without memory except this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
@@ -378,7 +369,7 @@ impl Protocol for NonE2e {
         self.deliver_here(cx);
     }
 
-    /// §II, the failure model: internal state may be reset at any time, including that of a hop.
+    /// §II: internal state may be reset, including that of a hop.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -391,7 +382,6 @@ impl Protocol for NonE2e {
     }
 }
 
-/// `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();

@@ -1,9 +1,9 @@
 //! Sigma: votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed Mutual Exclusion Protocol
 //! in Dynamic Peer-to-Peer Systems").
 //!
-//! n *logical replicas* have one vote each; m votes win. A replica whose vote is taken queues requests by time stamp,
-//! so all replicas agree on the next owner: a hand-over takes one RELEASE and one grant through each replica. A replica
-//! may lose its memory, and retries of waiting clients restore it (*informed backoff*). Votes are leased.
+//! m of n votes win. A replica whose vote is taken queues requests by time stamp, so a hand-over takes one RELEASE and
+//! one grant through each replica. A replica may lose its memory, and retries of waiting clients restore it (*informed
+//! backoff*).
 //!
 //! ```text
 //!   A (owner)      R₀ … R_n−1          B
@@ -16,15 +16,14 @@
 //!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! [`Config::PRINTED`], the form of Figures 5 and 6, is neither safe nor live. [`Config::REPAIRED`] is safe if fewer
-//! than 2m − n replicas are reset within any lease time: a holder has m votes that were given or renewed within the
-//! last lease time by its own clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote
-//! to no other client meanwhile.
+//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time: a holder has m
+//! votes that were given or renewed within the last lease time by its own clock, two such sets share 2m − n replicas,
+//! and a replica that remembers gives its vote to no other client meanwhile.
 //!
-//! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win. But its view is stale
-//! at every hand-over, and most yielded votes come straight back. Here, a replica that queues a request earlier than
-//! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote
-//! moves only to an earlier request, so yielding terminates.
+//! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win; at a hand-over its
+//! view is stale, and the votes come straight back. Here, a replica that queues a request earlier than its owner's
+//! sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote moves only to an
+//! earlier request, so yielding terminates.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -50,37 +49,33 @@ use replica::{Entry, Replica};
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The minimum time between retries, and the first without a T_w. 0.5 s: our choice, more than a round trip.
+    /// The minimum between retries. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Distinguishes requests. In print *Request()* never clears *resp[]*, a late grant of an earlier request counts,
-    /// and a late RELEASE or YIELD affects the next request.
+    /// In print *Request()* never clears *resp[]*, and late messages of an earlier request affect the next.
     pub requests_apart: bool,
-    /// Numbers grants. In print a retry answered by "owner = you" just before the YIELD arrives restores a vote that
-    /// another client then gets.
+    /// In print a retry answered by "owner = you" before the YIELD arrives restores a vote that another client gets.
     pub numbered_grants: bool,
-    /// Clients know the end of their lease, counted from before the request was sent, and renew it. In print only
-    /// replicas know it.
+    /// Clients know the end of their lease and renew it. In print only replicas know it.
     pub client_leases: bool,
-    /// In print a retry adds a second entry, which is granted after the client has finished.
+    /// In print a retry adds a second entry.
     pub idempotent_requests: bool,
-    /// Replicas send `Inquire`, and clients yield only on that. In print stale entries in *resp[]* cause YIELDs at
-    /// every hand-over; and a RELEASE that overtakes its REQUEST leaves a ghost owner until the lease expires.
+    /// Clients yield only on `Inquire`. In print stale entries in *resp[]* cause YIELDs at every hand-over; and a RELEASE
+    /// that overtakes its REQUEST leaves a ghost owner.
     pub ask_owner: bool,
-    /// A YIELD from an unknown client counts as a REQUEST. In print it is dropped.
+    /// In print a YIELD from an unknown client is dropped.
     pub yield_is_request: bool,
-    /// A client without T_w retries after `retry`. In print it waits forever.
+    /// In print a client without T_w waits forever.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w: a client misses its
-    /// turn at all replicas that were reset meanwhile.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w, which is too late where a
+    /// replica was reset.
     pub early_retry: bool,
     /// In print T_CS includes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print a new client's starts from 0, and overtakes all waiters.
-    /// Safety does not depend on drivers' [`Time`]s.
+    /// Logical clocks are never behind the time. In print a new client overtakes all waiters.
     pub seeded_clocks: bool,
-    /// A client enters only if its voters' fencing levels are close enough ([`crate::fencing`]). Not in the paper.
+    /// The voters' fencing levels must be close enough ([`crate::fencing`]). Not in the paper.
     pub levels_agree: bool,
 }
 
@@ -122,7 +117,6 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
-    /// By ID.
     clients: Vec<Client>,
     replicas: Vec<Replica>,
 }
@@ -196,7 +190,6 @@ impl Sigma {
         self.clients.iter().position(|client| client.ticket == ticket && client.phase != Phase::Idle)
     }
 
-    /// The printed form reuses an idle client.
     fn client_for(&mut self, ticket: Ticket, time: u64) -> usize {
         let apart = self.common.config.requests_apart;
         if !apart && let Some(at) = self.clients.iter().position(|client| client.phase == Phase::Idle) {
@@ -222,7 +215,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // A finished client ignores responses: each replica gets its RELEASE anyway.
+                // Each replica gets the RELEASE of a finished client anyway.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
@@ -263,7 +256,6 @@ impl Sigma {
         }
     }
 
-    /// Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.sender.take() {
             self.deliver(message, cx);
@@ -299,7 +291,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
+    /// §2: a logical replica is at the owner of its key, at first without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.sender.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
@@ -336,7 +328,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2, the failure model: a replica may lose its memory at any time.
+    /// §2: a replica may lose its memory at any time.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -377,7 +369,6 @@ impl Observe for Sigma {
     }
 }
 
-/// The paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.replicas.is_empty() && self.clients.is_empty() {

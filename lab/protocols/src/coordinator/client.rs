@@ -13,19 +13,18 @@ use crate::replicas::write_parts;
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// All clients of one peer, which share the queue.
+/// The clients of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     requests: Vec<Request>,
-    /// *Queue*: the known waiters, including this peer's. Empty without a request.
+    /// *Queue*: the known waiters. Empty without a request.
     queue: Vec<Entry>,
-    /// The replica that has answered last.
     coordinator: u32,
-    /// The highest number named by a coordinator: a grant with a lower one has ended.
+    /// The highest known number: a grant with a lower one has ended.
     newest: u64,
     t_cs: Option<Span>,
     clock: u64,
-    /// RELEASEs that no coordinator has confirmed.
+    /// RELEASEs.
     outbox: Outbox<Message>,
 }
 
@@ -37,7 +36,6 @@ struct Request {
     phase: Phase,
     /// Until then only the clients ahead of this one enter.
     assured: Time,
-    /// Whether the coordinator has answered the latest REQUEST.
     is_responsive: bool,
 }
 
@@ -59,7 +57,7 @@ impl Request {
 }
 
 impl Clients {
-    /// In print the ticket is irrelevant: a client is identified by its peer.
+    /// In print a client is identified by its peer.
     fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
         self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
     }
@@ -72,7 +70,7 @@ impl Clients {
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Sends, repeats or renews a REQUEST: to all replicas if the coordinator has not answered.
+    /// Sends, repeats or renews a REQUEST.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.sender.me, ticket }, self.requests[at].number());
@@ -125,7 +123,7 @@ impl Clients {
         match (is_mine, self.requests[at].phase) {
             (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
             (None, Phase::Turn(number)) if number < self.newest => {
-                self.requests[at].phase = Phase::Waiting; // Its turn was revoked.
+                self.requests[at].phase = Phase::Waiting;
                 self.set_timer(at, common, cx);
             }
             (None, Phase::Waiting) => self.set_timer(at, common, cx),
@@ -159,7 +157,6 @@ impl Clients {
         }
     }
 
-    /// Updates the clock: in print, places are time stamps.
     fn feed(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
@@ -177,7 +174,7 @@ impl Clients {
     ) {
         let next = number.map_or(0, |number| number + 1);
         if !common.config.named_successor && number.is_some() {
-            // In print the head of the own queue enters, whichever client has released.
+            // In print the head of the own queue enters.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
             if let Some(first) = first.filter(|first| first.client.peer == common.sender.me)
                 && let Some(at) = self.at(first.client.ticket, &common.config)
@@ -219,7 +216,6 @@ impl Clients {
         self.clear_queue_if_idle();
     }
 
-    /// Without a request, this peer receives no changes of the queue.
     fn clear_queue_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
@@ -271,7 +267,7 @@ impl Clients {
         }
     }
 
-    /// Resends to all replicas, until no replica considers this client the owner.
+    /// Until no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -300,7 +296,7 @@ impl Clients {
         self.ask(at, common, cx);
     }
 
-    /// Ends a request whose lease has expired (§4.4).
+    /// §4.4: the lease has expired.
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.sender.me, ticket: request.ticket };

@@ -30,28 +30,25 @@ pub(super) struct Group {
     /// *Coordinator*: the replica that this one follows; a candidate follows itself. "Initially, the first created
     /// replica will be the coordinator" (§4.1).
     coordinator: u32,
-    /// *T_coor*: the coordinator's epoch.
+    /// *T_coor*.
     pub epoch: u64,
-    /// The highest epoch voted for or followed.
     pub found: u64,
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    /// When it becomes a candidate without a message from a coordinator.
     patience: Time,
     state: State,
-    /// The first replica may be a candidate in epoch 0, once.
     was_candidate: bool,
     awake: bool,
     /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
-    /// In print: messages to forward when OK arrives.
+    /// In print: until OK arrives.
     deferred: Vec<Message>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum State {
-    /// Without memory since `since`, and so are the replicas `blanks`.
+    /// Without memory, and so are the replicas `blanks`.
     Blank { since: Time, blanks: Voters },
     #[default]
     Follower,
@@ -157,7 +154,7 @@ impl Replica {
                 self.announce(late.into_iter(), common, cx);
             }
             State::Candidate { .. } if self.group.promised <= now => {
-                self.group.state = State::Follower; // Another candidate may win.
+                self.group.state = State::Follower;
                 self.be_patient(common, cx);
             }
             State::Candidate { .. } => self.announce(self.others(common), common, cx),
@@ -279,8 +276,7 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory if no majority has its memory, and so there is no coordinator to recover from.
-    /// Grace covers the lost promises.
+    /// Resumes voting without memory if there can be no coordinator to recover from. Grace covers the lost promises.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.sender.replicas.quorum(), blanks.len() + 1);
@@ -331,7 +327,6 @@ impl Replica {
             return deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        // An OK of an earlier epoch is late.
         if self.group.state == State::Follower && is_free && epoch >= self.group.found {
             self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
@@ -358,7 +353,7 @@ impl Replica {
     pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Recover { from, sent, .. } = message else { return };
         if !common.config.majority_lease {
-            // "If (received(msg)) break": all other replicas forward a copy to the coordinator.
+            // "If (received(msg)) break".
             if self.recoveries.contains(&(from, sent)) {
                 return;
             }
@@ -384,7 +379,7 @@ impl Replica {
         common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
     }
 
-    /// In print, *active(Coordinator)*: pings the coordinator before forwarding a message.
+    /// *active(Coordinator)*, in print.
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
         common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
@@ -392,7 +387,6 @@ impl Replica {
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
-    /// In print: replaces a coordinator that has not answered in time.
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
@@ -429,7 +423,6 @@ mod tests {
     use crate::replicas::Sender;
     use crate::{Quorum, Replicas};
 
-    /// A follower of the sender would ping in vain and withhold its vote for a term.
     #[test]
     fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;

@@ -13,7 +13,6 @@ use crate::replicas::by_any_clock;
 use crate::token::Claim;
 use crate::{Cx, fencing};
 
-/// One logical replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
     pub index: u32,
@@ -24,12 +23,10 @@ pub(super) struct Replica {
     pub owner: Option<Owner>,
     pub number: u64,
     count: u64,
-    /// The mean time per client, weighted towards recent ones.
     t_cs: Option<Span>,
     watches: bool,
-    /// *received(msg)*, in print: the REQUESTs received.
+    /// *received(msg)*, in print.
     received: Vec<(Claim, u64)>,
-    /// The same for RECOVER: sender and send time.
     pub recoveries: Vec<(u32, Time)>,
 }
 
@@ -38,7 +35,6 @@ pub(super) struct Waiting {
     pub entry: Entry,
     /// `None` if only other replicas received it.
     last_received: Option<Received>,
-    /// Arrival of its last message.
     since: Time,
 }
 
@@ -117,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// Returns whether the owner under an earlier coordinator may still hold.
+    /// The owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.group.grace().is_some_and(|grace| now < grace)
     }
@@ -145,7 +141,6 @@ impl Replica {
         }
     }
 
-    /// The coordinator's part of *REQUEST*.
     pub fn answer(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
         self.expire(common, cx);
@@ -217,7 +212,6 @@ impl Replica {
         Some(entry)
     }
 
-    /// Grants the free resource to the first waiter whose request this coordinator has received.
     pub fn serve(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         if self.owner.is_some() || self.is_in_grace(now) {
@@ -370,7 +364,6 @@ impl Replica {
         }
     }
 
-    /// The owner is unknown to a new coordinator.
     pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
         self.watch(common, cx);
@@ -381,13 +374,12 @@ impl Replica {
         }
     }
 
-    /// Returns a place before which all clients have finished.
+    /// All clients before this place have finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
         self.waiting.first().map_or(next, |waiting| waiting.entry.place)
     }
 
-    /// Drops finished waiters whose RELEASE was lost.
     pub fn drop_before(&mut self, front: Place) {
         self.waiting.retain(|waiting| waiting.entry.place >= front);
     }
@@ -406,7 +398,6 @@ impl fmt::Display for Replica {
     }
 }
 
-/// Cases that the simulator rarely reaches.
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
