@@ -56,7 +56,7 @@ pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
-    /// The number of moves of the role before.
+    /// Earlier moves of the role.
     pub epoch: u64,
     /// The coordinator.
     pub peer: PeerId,
@@ -67,21 +67,14 @@ pub struct Role {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by any peer to the coordinator when the state of a request or a token changes. A former coordinator
-    /// forwards it; a peer with an older epoch buffers it until it is coordinator.
+    /// Sent to the coordinator when the state of a request or a token changes. A former coordinator forwards it; a
+    /// future one buffers it.
     Update { epoch: u64, update: Update },
-    /// Sent by the coordinator to the peer that has a token, or will have it: the successors of the client there.
-    Next {
-        slot: u32,
-        stay: u64,
-        following: Following,
-        /// Without, they are appended to those of the same turn.
-        replaces: bool,
-        /// Adopted by the receiver if later.
-        role: Role,
-    },
-    /// Sent by the releasing peer to its successor, which grants `to`, or forwards the token if `to` does not wait; the
-    /// sender reports `Left` to the coordinator. `stay` is the number of the stay that starts.
+    /// Sent by the coordinator to the peer that has a token, or will have it: the successors there. Without `replaces`
+    /// they are appended to those of the same turn.
+    Next { slot: u32, stay: u64, following: Following, replaces: bool, role: Role },
+    /// Sent by the releasing peer to its successor, which grants `to`, or forwards the token if `to` does not wait.
+    /// Begins `stay`.
     Token { to: Ticket, token: Token, stay: u64, following: Following, role: Role },
     /// The coordinator's role, sent to the last waiter or to the replacement of a peer that leaves.
     Queue(Box<Lead>),
@@ -93,8 +86,7 @@ pub enum Message {
 pub struct Config {
     /// Entries after which the role moves.
     pub term: u32,
-    /// With one slot: the number of hand-overs for which successors are sent ahead, at least 1. With several slots and
-    /// short stays: half as many.
+    /// Hand-overs for which successors are sent ahead, at least 1; half as many with several slots and short stays.
     pub reach: u32,
     /// With several slots: treats all stays as short.
     pub always_ahead: bool,
@@ -113,22 +105,17 @@ pub struct FairKLate {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// The latest known.
     role: Role,
     queue: Option<Box<Lead>>,
-    /// Updates that arrived before the role.
     early: Vec<Update>,
-    /// The tokens at this peer, and the successors of others.
     tokens: Holder,
     waiting: VecDeque<Ticket>,
-    /// While this peer leaves: receives its tokens and the role.
+    /// Receives the tokens and the role of a peer that leaves.
     replacement: Option<PeerId>,
-    /// Messages to this peer itself. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
-/// The maximum of updates buffered for a future role. A peer sends a few at a time, so more indicate a fault or an
-/// attack.
+/// The maximum of updates buffered for a future role. A peer sends a few at a time.
 const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
@@ -156,17 +143,17 @@ impl FairKLate {
         self.role.peer
     }
 
-    /// `None` unless this peer is the coordinator.
+    /// `None` at other peers.
     pub fn queue(&self) -> Option<&Queue> {
         self.queue.as_deref().map(|lead| &lead.queue)
     }
 
-    /// The tokens at this peer and their users.
+    /// The tokens here and their users.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// The successor of the client that uses the token of `slot` here.
+    /// Of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
@@ -200,7 +187,7 @@ impl FairKLate {
                     self.note(&mut queue, update, cx);
                     self.bind(queue, cx);
                 }
-                // The update has overtaken the role.
+                // Overtook the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MOST_EARLY {
                         return cx.unexpected("more updates than are buffered for a future role");
@@ -239,7 +226,7 @@ impl FairKLate {
         }
     }
 
-    /// Sends successors to holders, and moves the role at the end of a term.
+    /// Sends successors, and moves the role at the end of a term.
     fn bind(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
         while let Some(Binding { at, slot, stay, following, replaces }) = queue.bind() {
             self.post(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
@@ -275,9 +262,9 @@ impl FairKLate {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // The ticket was withdrawn, or has entered with another token.
+            // Withdrawn, or entered with another token.
             Err(_) => {
-                // Without the withdrawal, the coordinator would send the token here repeatedly.
+                // The coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -298,7 +285,6 @@ impl FairKLate {
         self.unless_leaving(at, due, cx);
     }
 
-    /// A leaving peer without a successor sends an unused token to the replacement.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
@@ -331,7 +317,6 @@ impl Protocol for FairKLate {
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are requested in order");
-        // A client that waits here is before this one.
         let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
         if let Some(at) = at_hand {
             self.enter(at, ticket, cx);
@@ -364,14 +349,14 @@ impl Protocol for FairKLate {
             queue.forget(peer);
             self.bind(queue, cx);
         }
-        // The coordinator may wait for this peer to hand the token to the failed one.
+        // The coordinator may wait for a hand-over to the failed peer.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
         self.settle(cx);
     }
 
-    /// Takes back a token, as if the receiver had had it and sent it here, and the role with the queue. Other messages
-    /// matter only if the receiver is alive, and are sent again.
+    /// Takes back a token, as if the receiver had sent it here, and the role. Other messages matter only if the
+    /// receiver is alive.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, following, role, .. } => {
@@ -464,7 +449,6 @@ impl Observe for FairKLate {
     }
 }
 
-/// `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.queue {

@@ -13,12 +13,10 @@
 //! A replica's first level is its incarnation number. If that is a wall clock, numbers increase even after all replicas
 //! have forgotten, unless they were used faster than the clock ticks.
 
-/// The maximum difference between the levels of a winner's voters. Our choice: replicas that have missed a few
-/// hand-overs still count.
+/// The maximum difference between the levels of a winner's voters. Our choice.
 pub const LEAP: u64 = 1 << 20;
 
-/// Returns the number of a new grant from the levels of the votes. `None` if no `votes` of them are close enough: the
-/// winner must first raise those that lag.
+/// Returns `None` if no `votes` of the levels are close enough: the winner must first raise those that lag.
 pub fn number(levels: &mut [u64], votes: u32) -> Option<u64> {
     levels.sort_unstable();
     let mut quorums = levels.windows(votes as usize);

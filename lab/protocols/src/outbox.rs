@@ -62,13 +62,12 @@ impl<M: Clone> Outbox<M> {
         self.entries.len() == 1
     }
 
-    /// Removes and returns the acknowledged message, unless the receipt is a duplicate.
+    /// Removes the acknowledged message.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
         let at = self.entries.iter().position(|entry| entry.receipt == receipt)?;
         Some(self.entries.remove(at).message)
     }
 
-    /// Drops messages that need no acknowledgement.
     pub fn discard(&mut self, is_done: impl Fn(&M) -> bool) {
         self.entries.retain(|entry| !is_done(&entry.message));
     }
@@ -81,7 +80,7 @@ impl<M: Clone> Outbox<M> {
         self.entries.is_empty()
     }
 
-    /// Resends all messages, and gives up those that were sent `tries` times.
+    /// Returns the messages that were sent `tries` times, and drops them.
     pub fn resend<P: Protocol<Message = M>>(
         &mut self,
         tries: u32,
