@@ -332,7 +332,7 @@ impl Chord {
         let me = self.ring.me().key;
         let Some(i) = self.sought.filter(|i| me.plus(1 << i) == sought) else { return };
         if !self.ring.is_plausible(node) || me.distance(node.key) < 1 << i {
-            return cx.unexpected("a finger lies before the key that was asked for");
+            return cx.unexpected("a finger before the requested key");
         }
         let found = bit(me, node.key);
         // No peer lies between the key that was asked for and its owner.
@@ -362,7 +362,7 @@ impl Chord {
 
 /// The highest bit of the distance from `me` to another key.
 fn bit(me: Key, key: Key) -> u32 {
-    me.distance(key).checked_ilog2().expect("a node of our lists never has our own key")
+    me.distance(key).checked_ilog2().expect("no known node has the own key")
 }
 
 /// There are 128 fingers.

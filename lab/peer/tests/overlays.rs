@@ -1,5 +1,5 @@
 //! Protocols on settled overlays.
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod driver;
 

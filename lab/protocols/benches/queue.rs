@@ -1,9 +1,8 @@
 //! Cost of one message at the coordinator of late binding, by the number of waiters and slots.
 //!
-//! `cargo bench -p peerlock-protocols`. One coordinator; the benchmark plays all other peers: a random holder releases,
-//! its token goes to its successor, and it requests again. Updates reach the coordinator so late that a tenth of the
-//! holders have released meanwhile. Each figure is the median of five, in processor time if the kernel reports it.
-//! Compare figures of one run only. Tables: `docs/notes/2026-11-19-scale.md`.
+//! `cargo bench -p peerlock-protocols`. The benchmark plays all other peers: a random holder releases, its token goes
+//! to its successor, and it requests again. Updates reach the coordinator so late that a tenth of the holders have
+//! released meanwhile. Each figure is the median of five. Tables: `docs/notes/2026-11-19-scale.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::OnceLock;
@@ -23,11 +22,11 @@ const SLOTS: [u32; 7] = [1, 3, 10, 30, 100, 300, 1000];
 
 fn main() {
     let figures = WAITING.map(|waiting| SLOTS.map(|slots| figure(waiting, slots)));
-    table("nanoseconds for each message that the coordinator gets", &figures, |(nanos, _)| format!("{nanos:.0}"));
-    table("words of the coordinator for each of them", &figures, |(_, sent)| format!("{sent:.2}"));
+    table("nanoseconds per message received by the coordinator", &figures, |(nanos, _)| format!("{nanos:.0}"));
+    table("messages sent per message received", &figures, |(_, sent)| format!("{sent:.2}"));
 }
 
-/// Returns nanoseconds and sent messages per message received by the coordinator.
+/// Nanoseconds and sent messages per message received by the coordinator.
 fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     let mut stage = Stage::new(waiting, slots);
     let mut figures = [(); ROUNDS].map(|()| stage.play());
@@ -35,7 +34,7 @@ fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     figures[ROUNDS / 2]
 }
 
-/// Prints a Markdown table: a row per queue length, a column per number of slots.
+/// A row per queue length, a column per number of slots.
 fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: impl Fn(&(f64, f64)) -> String) {
     let row = |cells: [String; SLOTS.len()]| cells.join(" | ");
     println!("\n{of}\n\n| waiting | {} |", row(SLOTS.map(|slots| format!("k = {slots}"))));
@@ -45,12 +44,11 @@ fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: i
     }
 }
 
-/// A token at another peer.
+/// At another peer.
 struct Token {
     stay: u64,
     user: Claim,
     following: Following,
-    /// Whether it was reported free.
     is_free: bool,
 }
 
@@ -67,7 +65,7 @@ struct Stage {
 const HOME: PeerId = PeerId::new(0);
 
 impl Stage {
-    /// Starts with all tokens in use elsewhere, and this number of waiters.
+    /// Starts with all tokens in use elsewhere.
     fn new(waiting: u64, slots: u32) -> Self {
         let claim = |peer: u64| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let users: Vec<Claim> = (1..=u64::from(slots)).map(claim).collect();
@@ -118,8 +116,7 @@ impl Stage {
         }
     }
 
-    /// Hands the token over, and its user requests again. Without a successor the token stays. Returns the number of
-    /// updates.
+    /// Hands the token over, and its user requests again. Returns the number of updates.
     fn leave(&mut self, slot: u32) -> u32 {
         let token = &mut self.tokens[slot as usize];
         let (stay, turn, user) = (token.stay, token.following.turn, token.user);
@@ -140,7 +137,6 @@ impl Stage {
         if is_served { 2 + self.leave(slot) } else { 2 }
     }
 
-    /// Returns nanoseconds and sent messages per message received by the coordinator.
     fn play(&mut self) -> (f64, f64) {
         let (start, before, mut messages) = (spent(), self.sent, 0);
         while messages < MESSAGES {
@@ -152,7 +148,7 @@ impl Stage {
     }
 }
 
-/// Returns the processor time of this thread, or else the elapsed time.
+/// The processor time of this thread, or else the elapsed time.
 fn spent() -> Duration {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     let notified = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

@@ -1,10 +1,6 @@
-//! Seeded runs of the coordinator protocol with many faults: checks exclusion and progress.
+//! Seeded runs of the coordinator protocol with many faults, repaired and as printed.
 //!
 //! `cargo run --release -p peerlock-protocols --example coordinator_faults [RUNS [FIRST_SEED]]`
-//!
-//! Each seed draws a group of replicas, a load and faults: reordering, loss and duplication of 1 %, replicas that lose
-//! their memory and are down for a while, partitions, clients that crash, withdraw and are cut off, clocks that differ.
-//! The same seeds are then played as printed.
 
 #[path = "../tests/faults/mod.rs"]
 mod faults;
@@ -16,7 +12,7 @@ use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Cut, Experiment, Faults, Harm, Spells};
 use peerlock_types::{Rng, Span};
 
-/// Draws an experiment. At most a minority of the replicas is reset within the time that recovery takes.
+/// At most a minority of the replicas is reset within the time that recovery takes.
 fn draw(seed: u64) -> (Quorum, Experiment) {
     let mut rng = Rng::stream(seed, 99);
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
@@ -51,7 +47,7 @@ fn draw(seed: u64) -> (Quorum, Experiment) {
     (Quorum::new(n, m), experiment)
 }
 
-/// Plays all seeds with this form and returns the number of failures, which are printed if the form `holds`.
+/// Returns the number of failures, which are printed if the form `holds`.
 fn all(form: &str, runs: u64, first: u64, config: Config, holds: bool) -> u64 {
     let (mut sum, mut failed) = (Harm::default(), 0);
     for seed in first..first + runs {
@@ -78,6 +74,6 @@ fn main() -> ExitCode {
     all("printed", few, first, Config::PRINTED, false);
     // Without the two defects that stop it in every run.
     let served = Config { owner_notified: true, replicas_receive_release: true, ..Config::PRINTED };
-    all("printed, but that RELEASE is heard and the owner told", few, first, served, false);
+    all("printed, with ADDREQUEST to the owner and RELEASE handled", few, first, served, false);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -17,16 +17,16 @@
 //!   │                           ├──────────────────►│
 //! ```
 //!
-//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent by the
-//! sender or its successor to the next owner if the receiver fails. The clients of a failed peer are dead, and the peer
-//! that acts for it releases their requests and slots. A peer that returns never gets its identifier back.
+//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent to the next
+//! owner. The clients of a failed peer are dead: the peer that acts for it releases their requests and slots. A peer
+//! never gets its identifier back.
 //!
-//! **Atomic broadcast.** A change, its copies and its messages leave in one step, so on reliable channels a change that
-//! any peer has received reaches its backups.
+//! A change, its copies and its messages leave in one step, so on reliable channels a change that any peer has received
+//! reaches its backups.
 //!
-//! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
-//! has sent has arrived. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion is
-//! violated: a flaw of the design, shown by `explore/scenarios/backed_defects`. See also lab/docs/papers/backups.md.
+//! **Failure detection** ([`Protocol::on_peer_down`]) must report a peer only after everything that it has sent has
+//! arrived. If it is wrong, two peers act for one identifier and mutual exclusion is violated: a flaw of the design
+//! (`explore/scenarios/backed_defects`).
 
 mod message;
 mod part;
@@ -46,73 +46,67 @@ use self::recovery::Recovery;
 use crate::token::Layout;
 use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 
-/// A protocol that can be backed up: its state is a value, it sets no timers, and it can be restarted.
+/// A protocol whose state is a value, which sets no timers, and can be restarted.
 pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
-    /// Returns a participant with the same configuration, in its initial state for this layout.
+    /// A participant with the same configuration, in its initial state for this layout.
     fn fresh(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
 /// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// p: the copies of a participant's state besides the owner's.
+    /// p: the copies of a participant's state.
     pub backups: usize,
-    /// Whether the owner of a lost state queries all peers and restarts the protocol, as the paper's reference \[18\]
-    /// does.
+    /// The owner of a lost state queries all peers and restarts the protocol, as the paper's reference \[18\] does.
     pub recovers: bool,
 }
 
-/// The maximum number of messages between participants of one peer in a step. After a false failure report parents may
-/// form a cycle, and a peer that acts for all of its members would never finish.
+/// Messages between participants of one peer in a step. After a false failure report parents may form a cycle.
 const MOST_IN_A_STEP: usize = 4096;
 
-/// The order of the peers on the ring.
+/// The peers in ring order.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Ring {
     peers: Vec<PeerId>,
 }
 
 impl Ring {
-    /// Orders peers by a hash of their numbers, so that neighbours are unrelated.
+    /// By a hash of their numbers, so that neighbours are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// Keeps the order.
+    /// In this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
 
-    /// All peers, from this one on.
     fn from(&self, peer: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let at = self.peers.iter().position(|&other| other == peer).unwrap_or(0);
         self.peers[at..].iter().chain(&self.peers[..at]).copied()
     }
 }
 
-/// One peer: its own participant, those that it acts for, and copies of others.
+/// A peer with its own participant, those that it acts for, and copies of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backed<P: Backable> {
     me: PeerId,
     config: Config,
     ring: Arc<Ring>,
-    /// Peers reported as failed, permanently.
     gone: BTreeSet<PeerId>,
-    /// The participants whose state is here.
     parts: BTreeMap<PeerId, Part<P>>,
-    /// Messages between participants for which this peer acts.
     inbox: VecDeque<Message<P>>,
-    /// Messages for participants that another peer owns according to `gone`: the sender knows of more failures.
+    /// For participants that another peer owns according to `gone`.
     early: Vec<Message<P>>,
     recovery: Recovery,
 }
 
 impl<P: Backable> Backed<P> {
-    /// Creates a peer with its own participant and those that it backs up, each created by `part`.
+    /// Creates the participants with `part`.
     pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
         let mut backed = Self {
             me,
@@ -135,7 +129,7 @@ impl<P: Backable> Backed<P> {
         Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
     }
 
-    /// The owner of an identifier: the first peer from there on that has not failed.
+    /// The first peer from there on that has not failed.
     fn owner(&self, whose: PeerId) -> PeerId {
         self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
     }
@@ -146,12 +140,11 @@ impl<P: Backable> Backed<P> {
         living.skip(1).take(self.config.backups)
     }
 
-    /// The participants for which this peer acts and whose state it has.
     fn acted_for(&self) -> Vec<PeerId> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Runs one step of a participant; sends the new state to the backups, then its messages.
+    /// Sends the new state to the backups, then the messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -219,11 +212,11 @@ impl<P: Backable> Backed<P> {
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
-            // This peer would act beside an owner that may be alive, and from an outdated state.
+            // The owner may be alive, and the state here is outdated.
             Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
-                // A backup that does not receive this yet recognizes a repeated message by its number.
+                // A repeated message is recognized by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
                     part.outbox.retain(|sent| (sent.to, sent.number) != (from, number));
                 }
@@ -234,11 +227,11 @@ impl<P: Backable> Backed<P> {
     }
 
     /// "If the node i fails, all messages directed to the identifier of node i will be received by the successor of
-    /// node i … Since node j has the state information about node i, it can process the message."
+    /// node i".
     fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&to) else {
             // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
-            // the owner, but it does not have the state information of that identifier."
+            // the owner".
             return self.miss(to, cx);
         };
         if part.receives(from, number) {
@@ -267,8 +260,7 @@ impl<P: Backable> Backed<P> {
         }
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
-                // The waiters behind a peer that died in the critical section receive no message that would reveal the
-                // loss.
+                // No message may reveal the loss of a peer in the critical section.
                 return self.miss(whose, cx);
             }
         }

@@ -1,28 +1,27 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
 //! 1995), the baseline of the Fair-K paper, whose sections are cited.
 //!
-//! Each token has a tree, managed like the single tree of Naimi and Tréhel: the root has the token or will have it
-//! last, and a request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`]
-//! chooses the tree without knowledge of the queues: that makes the algorithm unfair.
+//! Each token has a tree, managed like that of Naimi and Tréhel: the root has the token or will have it last, and a
+//! request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`] chooses the
+//! tree without knowledge of the queues: that makes the algorithm unfair.
 //!
-//! The Fair-K paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this
-//! form:
+//! The paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this form:
 //!
 //! ```text
 //!   5            4 (waits)         3 (holds)        tree 0
 //!   │              │ request(4)      │
 //!   │              ├────────────────►│              3 appends 4 to the token's queue
 //!   │ request(5)   │                 │
-//!   ├─────────────►│                 │              4 waits for the same token: it stores 5's request
+//!   ├─────────────►│                 │              4 stores 5's request
 //!   │              │                 │ … releases
 //!   │              │       token [2] │              2 has requested meanwhile
 //!   │              │◄────────────────┤              3 points to 2, the tail
-//!   │              │ token [5]                      4 has appended 5, entered and released; it points to 5
+//!   │              │ token [5]                      4 has appended 5 and released; it points to 5
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer and may withdraw, as in [Fair-K](crate::fair_k). A token without
-//! remote requests goes to the oldest ticket waiting at its peer, whichever tree that has chosen.
+//! *Departure:* a token without remote requests goes to the oldest ticket waiting at its peer, whichever tree that has
+//! chosen.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -34,32 +33,30 @@ use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
-/// The two messages, each of the tree of `slot`.
+/// The two messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by a requester to its parent, and forwarded up to a peer without one, which appends it to the queue of its
-    /// token or stores it until the token arrives.
+    /// Sent by a requester to its parent, and forwarded up to a peer without one, which queues it.
     Request { slot: u32, claim: Claim },
-    /// Sent by the releasing peer to the first waiter. The receiver grants the slot to `to`, or forwards the token if
-    /// `to` has withdrawn.
+    /// Sent by the releasing peer to the first waiter `to`, which is granted, or forwards the token if withdrawn.
     Token {
         to: Ticket,
         token: Token,
-        /// The waiters after `to`; empty in the plain organisation.
+        /// The others; empty in the plain organisation.
         queue: VecDeque<Claim>,
     },
 }
 
-/// How the requests of one tree are queued.
+/// The queues of the trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
-    /// Naimi and Tréhel's: the root is the tail of the queue, and stores the requester as its `next`.
+    /// Naimi and Tréhel's: the root is the tail, and stores the requester as its `next`.
     Plain,
-    /// The token carries its queue. A waiting peer stores requests and appends them when the token arrives: fewer
-    /// messages, but these requests wait twice (§4).
+    /// The token carries its queue. A waiting peer stores requests for it: fewer messages, but these requests wait
+    /// twice (§4).
     #[default]
     Caching,
 }
@@ -68,16 +65,16 @@ pub enum Organisation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
-    /// Each with the same probability (§3.2, cinema without a moderator).
+    /// §3.2, cinema without a moderator.
     #[default]
     Random,
-    /// The tree of the last token at this peer; initially, the peer's number modulo k.
+    /// That of the last token here; initially, the peer's number modulo k.
     LastHeld,
-    /// The trees in turn, from the peer's number modulo k.
+    /// In turn, from the peer's number modulo k.
     RoundRobin,
 }
 
-/// Configuration. The default is the form closest to the published figures.
+/// The default is closest to the published figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
@@ -91,9 +88,8 @@ pub struct Config {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
-    /// Whether it only forwards the token.
     withdrawn: bool,
-    /// Plain: *next*, at most one. Caching: the stored requests.
+    /// Plain: *next*, at most one.
     behind: VecDeque<Claim>,
 }
 
@@ -101,7 +97,6 @@ struct Place {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
-    /// The user.
     inside: Option<Ticket>,
     /// Plain: *next*, at most one.
     queue: VecDeque<Claim>,
@@ -110,11 +105,10 @@ struct Held {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
-    /// *parent*: the next hop of requests; `None` where they are stored. Plain: at the root. Caching: at each peer that
-    /// has the token or waits for it.
+    /// *parent*; `None` where requests are stored: plain, at the root; caching, at each peer that has the token or
+    /// waits for it.
     parent: Option<PeerId>,
     held: Option<Held>,
-    /// By ticket. The token arrives for the first one first.
     places: Vec<Place>,
 }
 
@@ -125,12 +119,11 @@ pub struct Bv95 {
     me: PeerId,
     config: Config,
     trees: Vec<Tree>,
-    /// The tree of the next request, unless random.
     turn: u32,
 }
 
 impl Bv95 {
-    /// Each token's holder is initially the root of its tree, and the parent of all other peers.
+    /// Each token's holder is the root of its tree.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tree = |slot: u32| {
@@ -169,7 +162,7 @@ impl Bv95 {
         }
     }
 
-    /// Forwards a request with path reversal, or stores it.
+    /// With path reversal.
     fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
         let tree = &mut self.trees[slot as usize];
         let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
@@ -179,14 +172,14 @@ impl Bv95 {
             tree.store(r, self.config.organisation);
         }
         if turns && r.peer != self.me {
-            tree.parent = Some(r.peer); // Path reversal. A cache does not move until the token has passed.
+            tree.parent = Some(r.peer); // A cache does not move until the token has passed.
         }
         if tree.held.as_ref().is_some_and(|held| held.inside.is_none()) {
             self.pass_on(slot, cx);
         }
     }
 
-    /// Forwards an unused token, along withdrawn places of this peer.
+    /// Along withdrawn places.
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
@@ -213,7 +206,7 @@ impl Bv95 {
         }
     }
 
-    /// Ends the place at which the token has arrived. Returns whether its client was granted the slot.
+    /// Returns whether a client was granted the slot.
     fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
@@ -229,7 +222,7 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// Takes the longest waiting client for an idle token. Its place in another tree remains for its followers.
+    /// For an idle token. The place in another tree remains for its followers.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;
@@ -257,7 +250,6 @@ impl Protocol for Bv95 {
     type Message = Message;
     type Timer = Never;
 
-    /// Grants at once if an idle token is here.
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
@@ -348,7 +340,6 @@ impl Observe for Bv95 {
     }
 }
 
-/// `request(4) in tree 0`, `token 0`, and with a queue `token 0 [4, 2]`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -375,7 +366,6 @@ mod tests {
     const CACHING: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::LastHeld };
     const ROUND_ROBIN: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::RoundRobin };
 
-    /// One of six peers.
     fn peer(me: u64, slots: u32, config: Config) -> Bv95 {
         Bv95::new(PeerId::new(me), &Layout::printed(6, slots), config)
     }

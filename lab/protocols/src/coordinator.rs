@@ -2,7 +2,7 @@
 //! Peer-to-Peer Systems").
 //!
 //! One of n replicas is the *coordinator*. It answers each request with the queue and announces the request to all
-//! waiters. Since each waiter has the whole queue, a release passes the token straight to the next client:
+//! waiters, so that a release passes the token straight to the next client:
 //!
 //! ```text
 //!   A (holds)       R₀ (coordinator)     B
@@ -15,41 +15,38 @@
 //!   │                 ▼                  │
 //! ```
 //!
-//! [`Config::PRINTED`] is Figure 1, in which the second client waits forever; [`Config::REPAIRED`] has all repairs.
-//!
 //! # Safety
 //!
 //! Messages may be lost, duplicated, delayed and reordered; replicas and clients crash, and replicas lose their memory.
 //! The rates of any two clocks differ by less than 0.1 %, and the timer at the end of a client's lease is not late.
 //!
 //! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
-//!    no other. A promise lasts for a [term](Config::term); the coordinator counts from when it sent the message that
-//!    the promise answers. Two sets of m share a replica. A replica without memory promises nothing until its earlier
-//!    promises have expired.
+//!    no other for a [term](Config::term), counted from when it sent the message that the promise answers. Two sets of
+//!    m share a replica, which gives one promise at a time, and without memory none until its earlier ones have
+//!    expired.
 //! 2. *One chain at a time.* A *chain* is the sequence of hand-overs after a coordinator's grant. The coordinator
 //!    starts one only when the last owner of the previous chain has released, or its lease has expired. A client holds
-//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one. So every
-//!    client of an expired chain has left, even if the token is lost.
+//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one.
 //! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*),
 //!    since its predecessor extended no lease after its promises expired. Meanwhile owners renew and hand over.
 //!
 //! # Numbers
 //!
-//! A hand-over adds 1 to the fencing number. After an expired lease the coordinator continues at the next multiple of
-//! [`LEAP`](fencing::LEAP); a chain is shorter than that. A coordinator's first chain starts at its epoch times 2⁴⁰.
-//! Epochs increase while a majority of replicas has its memory: a candidate needs m votes of replicas that know no
-//! higher epoch, and a replica without memory learns the epoch before it votes. Otherwise numbers may repeat.
+//! A hand-over adds 1 to the fencing number; after an expired lease the coordinator continues at the next multiple of
+//! [`LEAP`](fencing::LEAP), and a new one at its epoch times 2⁴⁰. Epochs increase while a majority of replicas has its
+//! memory: a replica without memory learns the epoch before it votes.
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 #[cfg(doc)]
 use crate::fencing;
-use crate::replicas::Post;
+use crate::replicas::{Sender, write_parts};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
 mod group;
@@ -67,7 +64,7 @@ const EPOCH: u64 = 1 << 40;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease, and of a waiter's silence before it is removed. 10 s: our choice, as in Sigma.
+    /// Of an owner; a waiter is removed after as long a silence. 10 s: our choice, as in Sigma.
     pub lease: Span,
     /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
@@ -86,17 +83,17 @@ pub struct Config {
     pub coordinator_numbers: bool,
     /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
     pub requests_apart: bool,
-    /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even a new coordinator.
+    /// Answers a repeated REQUEST. In print (*received(msg)*) even a new coordinator drops it.
     pub coordinator_dedups: bool,
     /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
     pub majority_lease: bool,
-    /// Owners have a lease and know its end. §4.4 promises it, Figure 1 has none.
+    /// Owners have a lease (§4.4). Figure 1 has none.
     pub owner_lease: bool,
-    /// Retransmits unanswered messages, as §4.4 promises.
+    /// Retransmits unanswered messages (§4.4).
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST, to no effect.
+    /// Only the coordinator acts on a REQUEST. In print the others forward it, for 3 (n − 1) more messages.
     pub one_acts: bool,
-    /// Sends REQUEST and RELEASE to one replica, and to all only without an answer. In print always to all.
+    /// Sends REQUEST and RELEASE to one replica, if it answers. In print to all.
     pub one_asked: bool,
 }
 
@@ -156,13 +153,16 @@ pub struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Common {
     config: Config,
-    replicas: Replicas,
-    post: Post<Message>,
+    sender: Sender<Message>,
 }
 
 impl Common {
+    fn all(&self) -> Range<u32> {
+        0..self.sender.replicas.quorum().replicas()
+    }
+
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Coordinator>) {
-        self.post.send_to(&self.replicas, replica, message, cx);
+        self.sender.send_to(replica, message, cx);
     }
 }
 
@@ -174,9 +174,9 @@ impl Coordinator {
     /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
-            common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
-            clients: Clients::new(),
-            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::new())).collect(),
+            common: Common { config, sender: Sender::new(me, replicas) },
+            clients: Clients::default(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::default())).collect(),
         }
     }
 
@@ -223,7 +223,7 @@ impl Coordinator {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -244,7 +244,7 @@ impl Protocol for Coordinator {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
+        if message.sender().is_some_and(|replica| replica >= self.common.sender.replicas.quorum().replicas()) {
             return cx.unexpected("a message from an unknown replica");
         }
         self.deliver(message, cx);
@@ -253,7 +253,7 @@ impl Protocol for Coordinator {
 
     /// Creates a replica without memory if its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
+        let Some(index) = self.common.sender.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -265,14 +265,11 @@ impl Protocol for Coordinator {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(Timer::Lease(replica.index));
-                cx.cancel_timer(Timer::Ping(replica.index));
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(Timer::Lease(replica.index));
+            cx.cancel_timer(Timer::Ping(replica.index));
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -281,11 +278,10 @@ impl Protocol for Coordinator {
             Timer::Wake(ticket) => self.clients.on_wake(ticket, common, cx),
             Timer::Resend => self.clients.on_resend(common, cx),
             Timer::Lease(index) | Timer::Ping(index) => {
-                if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.index == index) {
-                    match timer {
-                        Timer::Lease(_) => replica.on_lease_timer(common, cx),
-                        _ => replica.on_ping_timer(common, cx),
-                    }
+                match (timer, self.replicas.iter_mut().find(|replica| replica.index == index)) {
+                    (_, None) => {}
+                    (Timer::Lease(_), Some(replica)) => replica.on_lease_timer(common, cx),
+                    (_, Some(replica)) => replica.on_ping_timer(common, cx),
                 }
             }
         }
@@ -301,31 +297,17 @@ impl Protocol for Coordinator {
     }
 }
 
-impl Observe for Coordinator {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for replica in &self.replicas {
-            write!(f, "{between}{replica}")?;
-            between = "; ";
+        match &*self.replicas {
+            [] => self.clients.fmt(f),
+            replicas => write_parts(f, replicas),
         }
-        if self.replicas.is_empty() { write!(f, "{}", self.clients) } else { Ok(()) }
     }
 }
 
 fn write_queue<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
-    f.write_str(", queue")?;
-    let mut is_empty = true;
-    for entry in waiting {
-        write!(f, " {entry}")?;
-        is_empty = false;
-    }
-    if is_empty { f.write_str(" empty") } else { Ok(()) }
+    let mut waiting = waiting.peekable();
+    f.write_str(if waiting.peek().is_some() { ", queue" } else { ", queue empty" })?;
+    waiting.try_for_each(|entry| write!(f, " {entry}"))
 }

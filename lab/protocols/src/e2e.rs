@@ -1,9 +1,8 @@
 //! E2E: votes choose the first owner; then the token moves from owner to owner (Muhammad, Cheema, Gupta: "Efficient
 //! Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
 //!
-//! n replicas on an overlay have one vote each; m votes win. The winner announces itself to all replicas, and the peers
-//! on the routes record it: a *route quorum*. The first of them on the route of a later request adds the request to the
-//! owner's queue.
+//! m of n votes win. The winner announces itself to all replicas, and the peers on the routes record it: a *route
+//! quorum*. The first of them on the route of a later request adds it to the owner's queue.
 //!
 //! ```text
 //!   A              hop H           R              B
@@ -17,7 +16,6 @@
 //!   │ ENQUEUE(B)    │              │              │
 //!   │◄──────────────┤ QUEUED(B)    │              │
 //!   ├────────────────────────────────────────────►│
-//!   │               │              │              │
 //!   │ TOKEN(rest of the queue)     │              │
 //!   ├────────────────────────────────────────────►│ enters
 //!   │ RELEASE(to B) │              │              │
@@ -25,30 +23,31 @@
 //! ```
 //!
 //! **Safety.** [Sigma's](crate::sigma) votes are for a *reign*: the elected request, and all that get the token from
-//! it. If fewer than 2m − n replicas are reset or move within any lease time, there is one reign at a time: its m votes
-//! were given or renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers
-//! votes for no other request meanwhile. Within a reign there is one owner: a token is created for one request and used
-//! once. It carries the end of the lease by its receiver's clock; then its holder loses the grant, and the token is
-//! only a queue. The records of hops, queues and pings only save messages or time.
+//! it. As in Sigma, there is one reign at a time if fewer than 2m − n replicas are reset or move within any lease time.
+//! Within a reign a token is created for one request and used once. It carries the end of the lease by its receiver's
+//! clock; after that it is only a queue. The records of hops, queues and pings only save messages or time.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, and each later owner of the reign adds one.
-//! See [`crate::fencing`]; an expired lease adds more than the owners of one lease time can.
+//! An expired lease adds more than the owners of one lease time can ([`crate::fencing`]).
 //!
-//! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. *Departure:* in the paper the
-//! waiter with the most recent copy of the queue declares itself the owner; but the old owner may only be slow, and two
-//! waiters may do so. Here the next owner needs votes, and the earliest request gets them.
+//! **When the owner fails** (§V.A), its lease expires. *Departure:* in the paper the waiter with the most recent copy
+//! of the queue declares itself the owner; but the old owner may only be slow, and two waiters may do so. Here the next
+//! owner needs votes.
 
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
+use crate::replicas::write_parts;
 use crate::route_quorum::Waiting;
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod message;
 mod owner;
@@ -63,25 +62,23 @@ use trail::Trail;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
-    /// a message per hop.
+    /// Of the votes. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs a message per
+    /// hop.
     pub lease: Span,
-    /// Time until a client without an answer retries, doubled up to half a lease; also of a token. 2 s: our choice,
-    /// several routes.
+    /// Until a retry, doubled up to half a lease; also of a token. 2 s: our choice, several routes.
     pub retry: Span,
-    /// Interval at which waiters ping the owner. 10 minutes: the paper's example.
+    /// Of waiters. 10 minutes: the paper's example.
     pub ping: Span,
     /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
-    /// Time during which changes of the queue are collected for these waiters. 1 s: our choice.
+    /// Delay of these copies. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print replicas are blank while it holds, and a new client wins.
+    /// RELEASE names the successor. In print a new client wins meanwhile.
     pub successor_named: bool,
-    /// Replicas store losers until they know the winner, and ask a loser for its vote when an earlier request waits; a
-    /// former owner forwards an ENQUEUE to its successor. In print such requests are lost, and no replica asks for a
-    /// YIELD.
+    /// Replicas store losers until they know the winner; a former owner forwards an ENQUEUE. In print such requests are
+    /// lost, and no replica asks for a YIELD.
     pub losers_queued: bool,
-    /// Hops record winners. In print they record the first request: A is queued at B, B at A, and neither wins.
+    /// Hops record winners. In print they record the first request: A is queued at B, B at A.
     pub marks_of_winners: bool,
     /// In print a late RELEASE or IAMWINNER affects the current owner.
     pub epochs: bool,
@@ -89,7 +86,7 @@ pub struct Config {
     pub acknowledged: bool,
     /// In print the votes for a crashed holder are lost.
     pub leases: bool,
-    /// A client without an answer retries. In print it waits forever.
+    /// In print a client waits forever for a lost answer.
     pub asks_again: bool,
     /// The next owner needs votes. In print it declares itself.
     pub claims_voted: bool,
@@ -125,11 +122,11 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// The number of times a token is sent before its receiver counts as dead.
+    /// After that its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// The maximum number of former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
+    /// Former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
     const MOST_DETOURS: u8 = 3;
-    /// The maximum number of requests stored for an announced token: our choice. Others retry.
+    /// Requests stored for an announced token. Our choice.
     const MOST_EARLY: usize = 1000;
     /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -151,19 +148,15 @@ impl Config {
 pub struct E2e {
     config: Config,
     common: Common<Message>,
-    /// By request time.
     requesters: Vec<Requester>,
     /// The first request since the last reset.
     first: Option<Stamp>,
     token: Option<Token>,
-    /// Turns that ended here: all of the last lease time, and at least one.
     past: Vec<Past>,
-    /// Requests that arrived before the token.
     early: Vec<Entry>,
-    /// *Replica list*: the known owner, on other peers' routes to replicas and at hosted replicas.
+    /// *Replica list*: the known owner.
     trail: Trail<Owner>,
     replicas: Vec<Replica>,
-    /// Unacknowledged tokens.
     outbox: Outbox<Message>,
 }
 
@@ -185,16 +178,16 @@ impl E2e {
     }
 
     fn me(&self) -> PeerId {
-        self.common.post.me()
+        self.common.sender.me
     }
 
     fn send(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        self.common.post.send(to, message, cx);
+        self.common.sender.send(to, message, cx);
     }
 
     fn send_to_all(&mut self, message: impl Fn(u32) -> Message, cx: &mut Cx<'_, Self>) {
         for replica in 0..self.common.quorum().replicas() {
-            self.common.post.send_to(&self.common.replicas, replica, message(replica), cx);
+            self.common.sender.send_to(replica, message(replica), cx);
         }
     }
 
@@ -288,8 +281,8 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as a hop does; the
-    /// paper's only names the owner. A retrying client is queued here, too: the owner may be dead.
+    /// §IV.A, step 3, at the replica. *Departure:* it sends ENQUEUE, as a hop does; the paper's only names the owner. A
+    /// retrying client is queued here, too: the owner may be dead.
     fn on_request(
         &mut self,
         replica: u32,
@@ -320,7 +313,6 @@ impl E2e {
         self.trail.remove(replica, |owner| Some(owner.elected) != voted_for);
     }
 
-    /// The known owner: this peer, or the one announced on the route to this replica.
     fn owner_for(&self, replica: u32) -> Option<Owner> {
         let notified = self.trail.get(replica).map(|mark| mark.known);
         self.token.as_ref().map(|token| token.owner).or(notified)
@@ -339,7 +331,7 @@ impl E2e {
         true
     }
 
-    /// §IV.A, steps 4 and 6. If the route differs from the last one, the old one is cleared (§V.A).
+    /// §IV.A, steps 4 and 6; §V.A: a route that has changed is cleared.
     fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
         let known = self.trail.get(replica).map(|mark| mark.known);
         if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {
@@ -379,7 +371,7 @@ impl E2e {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(self.me(), message, cx);
         }
     }
@@ -420,7 +412,7 @@ impl Protocol for E2e {
 
     /// §IV.A, step 3. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.unexpected("a message for another replica than that of its key"),
         };
@@ -438,7 +430,7 @@ impl Protocol for E2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
+        if message.replica().is_none() || message.replica() != self.common.sender.replicas.under(hop.key) {
             cx.unexpected("a message for another replica than that of its key");
             return None;
         }
@@ -465,7 +457,7 @@ impl Protocol for E2e {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        if let Some(at) = self.common.replicas.under(key).and_then(|index| self.replica(index)) {
+        if let Some(at) = self.common.sender.replicas.under(key).and_then(|index| self.replica(index)) {
             let replica = self.replicas.swap_remove(at).index;
             cx.cancel_timer(sigma::Timer::Lease(replica).into());
             self.trail.remove(replica, |_| true);
@@ -488,13 +480,12 @@ impl Protocol for E2e {
             }
             Timer::Update => self.update(cx),
             Timer::Again => {
-                let way = (&mut self.common.post, &self.common.replicas);
-                for (_, token) in self.outbox.again(Config::TRIES, way, cx) {
+                for token in self.outbox.resend(Config::TRIES, &mut self.common.sender, cx) {
                     if let Message::Token { owner, rest, .. } = token {
                         self.send_queue(owner, rest, cx);
                     }
                 }
-                if self.outbox.pending().next().is_some() {
+                if !self.outbox.is_empty() {
                     cx.set_timer(Timer::Again, self.config.retry);
                 }
             }
@@ -502,7 +493,6 @@ impl Protocol for E2e {
         self.deliver_here(cx);
     }
 
-    /// Replicas and hops lose their memory; clients and the token do not.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         self.trail.clear();
         for replica in &mut self.replicas {
@@ -511,33 +501,13 @@ impl Protocol for E2e {
     }
 }
 
-impl Observe for E2e {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
 impl fmt::Display for E2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for requester in &self.requesters {
-            write!(f, "{between}{requester}")?;
-            between = "; ";
-        }
-        if let Some(token) = &self.token {
-            write!(f, "{between}token: {token}")?;
-            between = "; ";
-        }
-        for replica in &self.replicas {
-            write!(f, "{between}R{}: {replica}", replica.index)?;
-            between = "; ";
-        }
-        for (replica, owner) in self.trail.iter() {
-            write!(f, "{between}to R{replica}: {owner}")?;
-            between = "; ";
-        }
-        if between.is_empty() { f.write_str("idle") } else { Ok(()) }
+        let requesters = self.requesters.iter().map(ToString::to_string);
+        let token = self.token.iter().map(|token| format!("token: {token}"));
+        let replicas = self.replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
+        let trail = self.trail.iter().map(|(replica, owner)| format!("to R{replica}: {owner}"));
+        let mut parts = requesters.chain(token).chain(replicas).chain(trail).peekable();
+        if parts.peek().is_none() { f.write_str("idle") } else { write_parts(f, parts) }
     }
 }

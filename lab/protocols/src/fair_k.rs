@@ -1,11 +1,10 @@
 //! Fair-K: k-mutual exclusion with a fair order (Reddy, Mittal, Gupta: "Fair K Mutual Exclusion Algorithm for Peer To
 //! Peer Systems").
 //!
-//! Each of k tokens has a queue of its own; a release sends the token straight to the next waiter of that queue
-//! (`child`). The *coordinator* knows the tails of the queues (`token_locations`) and assigns requests to them in turn.
-//! Each assigned request becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is
-//! found along `parent` pointers, which every forwarded request turns towards its sender (path reversal, Naimi and
-//! Tréhel).
+//! Each of k tokens has a queue; a release sends the token straight to the next waiter (`child`). The *coordinator*
+//! knows the tails of the queues (`token_locations`) and assigns requests to them in turn. Each assigned request
+//! becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is found along `parent`
+//! pointers, which every forwarded request turns towards its sender (path reversal, Naimi and Tréhel).
 //!
 //! ```text
 //!   4            3 (coordinator)   1 (tail of queue 0, holds)
@@ -15,12 +14,11 @@
 //!   │ token_locations                │            4 is coordinator
 //!   │◄─────────────┤                 │ … releases
 //!   │              │          token  │
-//!   │◄─────────────┼─────────────────┤            one message from release to grant
+//!   │◄─────────────┼─────────────────┤
 //! ```
 //!
-//! *Departure:* the paper allows one request per node at a time. A peer here has many clients, so `next` and `child`
-//! belong to a place in the queue and name a [`Claim`]. A message to the own peer is a call and is not counted. A
-//! withdrawn ticket's place stays queued and forwards the token.
+//! *Departure:* the paper allows one request per node at a time. Here `next` and `child` belong to a place in the queue
+//! and name a [`Claim`], and a withdrawn place forwards the token.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,7 +37,7 @@ use crate::{Cx, Never, Observe, Protocol};
 pub struct TokenLocations {
     /// *token_locations*: the tail of each token's queue.
     pub tails: Vec<Claim>,
-    /// *counter_number*: the queue that the next request joins.
+    /// *counter_number*: the next queue.
     pub counter_number: u32,
 }
 
@@ -48,27 +46,24 @@ pub struct TokenLocations {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// *Message_request(k)*: sent by a requester to its parent, and forwarded up to the root. The coordinator answers
-    /// with `Child` to a tail and `TokenLocations` to the requester.
+    /// *Message_request(k)*: sent by a requester to its parent, and forwarded up to the root.
     Request(Claim),
-    /// *Message_token*: sent by the releasing peer to the next place of the token's queue. The receiver grants `to`, or
-    /// forwards the token if that was withdrawn.
+    /// *Message_token*: sent by the releasing peer to the next place `to`, which is granted, or forwards the token if
+    /// withdrawn.
     Token { to: Ticket, token: Token },
     /// *Message_child(r)*: sent by the coordinator to the tail of a queue, whose peer sends `Token` to the child on
-    /// release, or at once if the token is idle.
+    /// release.
     Child { slot: u32, tail: Ticket, child: Claim },
-    /// *Message_token_locations(a, b)*: sent by the coordinator to the request that it has assigned, the next
-    /// coordinator.
+    /// *Message_token_locations(a, b)*: sent by the coordinator to the assigned request, the next coordinator.
     TokenLocations { to: Ticket, locations: Box<TokenLocations> },
 }
 
-/// Parameters of the protocol.
+/// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// §3.2, *Process_Child*: a node that receives its child makes it its parent. The paper says that this shortens
-    /// paths to the root. Under load it lengthens them: the parent may know a newer request than the child. Off by
-    /// default: our choice.
+    /// paths to the root; under load it lengthens them. Off by default: our choice.
     pub child_sets_parent: bool,
 }
 
@@ -85,12 +80,10 @@ impl Config {
 struct Place {
     ticket: Ticket,
     phase: Phase,
-    /// *next*: the follower in the privileged queue.
+    /// *next* in the privileged queue, *child* in the token's queue.
     next: Option<Claim>,
-    /// *child*: the follower in the token's queue.
     child: Option<Claim>,
-    /// The coordinator's role has arrived here. (The paper never reads this variable. Here `next` is attached to the
-    /// place without it.)
+    /// The role has arrived. (Unread in the paper; here `next` is attached to the place without it.)
     in_child_queue: bool,
 }
 
@@ -103,7 +96,7 @@ enum Phase {
     Withdrawn,
     /// *requesting_cs* and *token_present*.
     Inside(Token),
-    /// Released or forwarded; the coordinator's role has not arrived.
+    /// Without the role.
     Left,
 }
 
@@ -114,15 +107,12 @@ pub struct FairK {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// *parent*: the destination of requests; `None` at a root.
+    /// *parent*; `None` at a root.
     parent: Option<PeerId>,
-    /// *token_locations* and *counter_number*; *is_coordinator* is `is_some`.
+    /// *is_coordinator* is `is_some`.
     token_locations: Option<Box<TokenLocations>>,
-    /// *token_present* without a user.
     idle: Vec<Token>,
-    /// By ticket.
     places: Vec<Place>,
-    /// The newest queued ticket of this peer.
     last: Ticket,
 }
 
@@ -161,7 +151,7 @@ impl FairK {
         } else if let Some(locations) = self.token_locations.take() {
             self.assign(r, locations, cx);
         } else {
-            // A client of this peer has a place already, and does not follow itself.
+            // A client of this peer does not follow itself.
             let ours = (r.peer == self.me).then_some(r.ticket);
             let queued = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
             let waiting = self.places.iter_mut().rev().find(queued);
@@ -174,7 +164,7 @@ impl FairK {
         }
     }
 
-    /// Appends `r` to a queue and makes it coordinator (printed twice, in *Process_Request* and
+    /// Makes `r` the tail of a queue and coordinator (printed twice, in *Process_Request* and
     /// *Process_Token_Locations*).
     fn assign(&mut self, mut r: Claim, mut locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         loop {
@@ -196,7 +186,7 @@ impl FairK {
         }
     }
 
-    /// Marks a place as coordinator and returns its follower.
+    /// Returns the follower.
     fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
         let Some(at) = self.place(ticket) else {
             cx.unexpected("the coordinator's role for a ticket that does not wait here");
@@ -211,7 +201,7 @@ impl FairK {
         next
     }
 
-    /// §3.2, *Process_Token*; entering is only in the paper's prose. Forwards the token along withdrawn places.
+    /// §3.2, *Process_Token*; entering is only in the paper's prose.
     fn process_token(&mut self, mut to: Claim, token: Token, cx: &mut Cx<'_, Self>) {
         while to.peer == self.me {
             let Some(at) = self.place(to.ticket) else {
@@ -229,7 +219,7 @@ impl FairK {
         cx.send(to.peer, Message::Token { to: to.ticket, token });
     }
 
-    /// Ends the use of a token by a place, and returns the token's next place.
+    /// Returns the token's next place.
     fn leave(&mut self, at: usize) -> Option<Claim> {
         let place = &mut self.places[at];
         place.phase = Phase::Left;
@@ -246,7 +236,7 @@ impl FairK {
             self.point_to(r, tail);
         }
         let waiting = self.place(tail).filter(|&at| self.places[at].phase != Phase::Left);
-        // The tail has released without a follower, so its token is still here, idle or used again.
+        // The tail has released without a follower: its token is here, idle or used again.
         let holds = |place: &Place| matches!(place.phase, Phase::Inside(token) if token.slot == slot);
         if let Some(at) = waiting.or_else(|| self.places.iter().position(holds)) {
             debug_assert!(self.places[at].child.is_none(), "a tail has no successor");
@@ -270,7 +260,7 @@ impl FairK {
         }
     }
 
-    /// Makes the follower of this peer's newest ticket the parent. That of an older one leads back here: a cycle.
+    /// The follower of an older ticket leads back here: a cycle.
     fn point_to(&mut self, behind: Claim, ticket: Ticket) {
         if ticket == self.last && behind.peer != self.me {
             self.parent = Some(behind.peer);
@@ -287,7 +277,7 @@ impl Protocol for FairK {
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are requested in order");
         let token = self.idle.pop();
-        let in_child_queue = token.is_some(); // A free token is used without the privileged queue.
+        let in_child_queue = token.is_some(); // Without the privileged queue.
         self.places.push(Place { ticket, phase: Phase::Waiting, next: None, child: None, in_child_queue });
         if let Some(token) = token {
             return self.enter(self.places.len() - 1, token, cx);
@@ -381,7 +371,6 @@ impl Observe for FairK {
     }
 }
 
-/// `parent nil; token_locations [4, 2, 3], counter_number 1; waiting, in a token queue, child 7`.
 impl fmt::Display for FairK {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parent {
@@ -430,7 +419,6 @@ impl fmt::Debug for TokenLocations {
     }
 }
 
-/// The paper's notation: `request(4)`, `child(4)`, `token`, `token_locations([4, 2, 3], 1)`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

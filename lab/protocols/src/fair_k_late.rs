@@ -1,8 +1,6 @@
-//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K.
-//!
-//! Fair-K assigns a request to one of k queues at once, so it may wait longer than later ones. Here the coordinator
-//! keeps one queue, and sends each *holder* its successor only when that holder may release next. A hand-over is one
-//! message, too.
+//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K, in
+//! which a request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a
+//! *holder* its successor only when that holder may release next.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
@@ -11,7 +9,7 @@
 //!   │                ├─────────────────►│
 //!   │                │                  │ … releases
 //!   │                │            token │
-//!   │◄───────────────┼──────────────────┤        one message from release to grant
+//!   │◄───────────────┼──────────────────┤
 //!   │                │        left(→ 4) │
 //!   │                │◄─────────────────┤        4 is a holder
 //!   │ next(5)        │                  │
@@ -19,24 +17,23 @@
 //! ```
 //!
 //! **Order.** The first release may serve a waiter that is not the oldest; the coordinator then announces the passed
-//! waiter to further holders. If two of them release at once, the second token finds its client served and is forwarded
-//! to that client's successor.
+//! waiter to further holders. If two of them release at once, the second token is forwarded to its served client's
+//! successor.
 //!
-//! **One token.** Successors are sent ahead, each to the waiter before it, at most [`Config::reach`] of them. If the
+//! **One token.** Successors are sent ahead, at most [`Config::reach`] of them, each to the waiter before it. If the
 //! queue is longer, the token carries the flag `more`. A client of the token's own peer enters without a request only
-//! if neither a successor nor `more` is known and no other client of that peer waits. So with the same coordinator it
-//! enters only before requests that were made less than two message delays earlier.
+//! if neither a successor, nor `more`, nor another waiting client of that peer is known. So it enters only before
+//! requests that were made less than two message delays earlier.
 //!
-//! **The coordinator** moves to its last waiter after [`Config::term`] entries. Pointers to it are hints with an epoch;
-//! a former coordinator forwards updates to a later one.
+//! **The coordinator** moves to its last waiter after [`Config::term`] entries; a former one forwards updates.
 //!
 //! **Failed and leaving peers.** The coordinator removes the claims of a failed peer, and a holder discards it as
-//! successor. A peer that leaves sends its tokens and the role, also those that arrive later, to a replacement.
+//! successor. A peer that leaves sends its tokens and the role to a replacement.
 //!
 //! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
-//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before,
-//! where the token must pass. A `next` that replaces successors begins a new *turn*; `left` names the turn of the
-//! successors that went with the token, which shows the coordinator whether to send the replacement again.
+//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before.
+//! One that replaces successors begins a new *turn*; `left` names the turn of the successors that went with the token,
+//! which shows the coordinator whether to send the replacement again.
 
 mod lead;
 
@@ -59,7 +56,7 @@ pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
-    /// The number of moves of the role before.
+    /// Earlier moves of the role.
     pub epoch: u64,
     /// The coordinator.
     pub peer: PeerId,
@@ -70,21 +67,14 @@ pub struct Role {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by any peer to the coordinator when the state of a request or a token changes. A former coordinator
-    /// forwards it; a peer with an older epoch buffers it until it is coordinator.
+    /// Sent to the coordinator when the state of a request or a token changes. A former coordinator forwards it; a
+    /// future one buffers it.
     Update { epoch: u64, update: Update },
-    /// Sent by the coordinator to the peer that has a token, or will have it: the successors of the client there.
-    Next {
-        slot: u32,
-        stay: u64,
-        following: Following,
-        /// Without, they are appended to those of the same turn.
-        replaces: bool,
-        /// Adopted by the receiver if later.
-        role: Role,
-    },
-    /// Sent by the releasing peer to its successor, which grants `to`, or forwards the token if `to` does not wait; the
-    /// sender reports `Left` to the coordinator. `stay` is the number of the stay that starts.
+    /// Sent by the coordinator to the peer that has a token, or will have it: the successors there. Without `replaces`
+    /// they are appended to those of the same turn.
+    Next { slot: u32, stay: u64, following: Following, replaces: bool, role: Role },
+    /// Sent by the releasing peer to its successor, which grants `to`, or forwards the token if `to` does not wait.
+    /// Begins `stay`.
     Token { to: Ticket, token: Token, stay: u64, following: Following, role: Role },
     /// The coordinator's role, sent to the last waiter or to the replacement of a peer that leaves.
     Queue(Box<Lead>),
@@ -96,8 +86,7 @@ pub enum Message {
 pub struct Config {
     /// Entries after which the role moves.
     pub term: u32,
-    /// With one slot: the number of hand-overs for which successors are sent ahead, at least 1. With several slots and
-    /// short stays: half as many.
+    /// Hand-overs for which successors are sent ahead, at least 1; half as many with several slots and short stays.
     pub reach: u32,
     /// With several slots: treats all stays as short.
     pub always_ahead: bool,
@@ -116,22 +105,17 @@ pub struct FairKLate {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// The latest known.
     role: Role,
     queue: Option<Box<Lead>>,
-    /// Updates that arrived before the role.
     early: Vec<Update>,
-    /// The tokens at this peer, and the successors of others.
     tokens: Holder,
     waiting: VecDeque<Ticket>,
-    /// While this peer leaves: receives its tokens and the role.
+    /// Receives the tokens and the role of a peer that leaves.
     replacement: Option<PeerId>,
-    /// Messages to this peer itself. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
-/// The maximum of updates buffered for a future role. A peer sends a few at a time, so more indicate a fault or an
-/// attack.
+/// The maximum of updates buffered for a future role. A peer sends a few at a time.
 const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
@@ -159,17 +143,17 @@ impl FairKLate {
         self.role.peer
     }
 
-    /// `None` unless this peer is the coordinator.
+    /// `None` at other peers.
     pub fn queue(&self) -> Option<&Queue> {
         self.queue.as_deref().map(|lead| &lead.queue)
     }
 
-    /// The tokens at this peer and their users.
+    /// The tokens here and their users.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// The successor of the client that uses the token of `slot` here.
+    /// Of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
@@ -203,7 +187,7 @@ impl FairKLate {
                     self.note(&mut queue, update, cx);
                     self.bind(queue, cx);
                 }
-                // The update has overtaken the role.
+                // Overtook the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MOST_EARLY {
                         return cx.unexpected("more updates than are buffered for a future role");
@@ -242,7 +226,7 @@ impl FairKLate {
         }
     }
 
-    /// Sends successors to holders, and moves the role at the end of a term.
+    /// Sends successors, and moves the role at the end of a term.
     fn bind(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
         while let Some(Binding { at, slot, stay, following, replaces }) = queue.bind() {
             self.post(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
@@ -278,9 +262,9 @@ impl FairKLate {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // The ticket was withdrawn, or has entered with another token.
+            // Withdrawn, or entered with another token.
             Err(_) => {
-                // Without the withdrawal, the coordinator would send the token here repeatedly.
+                // The coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -301,7 +285,6 @@ impl FairKLate {
         self.unless_leaving(at, due, cx);
     }
 
-    /// A leaving peer without a successor sends an unused token to the replacement.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
@@ -334,7 +317,6 @@ impl Protocol for FairKLate {
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are requested in order");
-        // A client that waits here is before this one.
         let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
         if let Some(at) = at_hand {
             self.enter(at, ticket, cx);
@@ -367,14 +349,14 @@ impl Protocol for FairKLate {
             queue.forget(peer);
             self.bind(queue, cx);
         }
-        // The coordinator may wait for this peer to hand the token to the failed one.
+        // The coordinator may wait for a hand-over to the failed peer.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
         self.settle(cx);
     }
 
-    /// Takes back a token, as if the receiver had had it and sent it here, and the role with the queue. Other messages
-    /// matter only if the receiver is alive, and are sent again.
+    /// Takes back a token, as if the receiver had sent it here, and the role. Other messages matter only if the
+    /// receiver is alive.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, following, role, .. } => {
@@ -467,7 +449,6 @@ impl Observe for FairKLate {
     }
 }
 
-/// `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.queue {

@@ -2,25 +2,21 @@
 //!
 //! Each replica has a *level*, at least as high as every fencing number that it knows, and sends it with its vote. A
 //! winner takes m votes with levels l₁ … l_m and uses max l + 1, if that is at most min l + [`LEAP`]. Every message of
-//! a client carries the highest level that it knows, RELEASE its own number, and the replica raises its level
-//! accordingly. When the lease of a vote expires, the replica raises its level by `LEAP`.
+//! a client carries the highest level that it knows, RELEASE its own number, and raises the replica's. When the lease
+//! of a vote expires, the replica raises its level by `LEAP`.
 //!
-//! **When numbers increase.** Let D win after C. Any m voters of C and m voters of D share at least 2m − n replicas. A
-//! shared one that was not reset in between ended C's vote before it gave D's: C released, so its level is at least C's
-//! number; or C's lease expired, so its level has risen by `LEAP`, to at least C's number by the condition above. (C
-//! did not count a vote that it had yielded.) So D uses a larger number as long as fewer than 2m − n replicas are reset
-//! between the two votes. No clock is needed.
+//! **When numbers increase.** Let D win after C. Their voters share at least 2m − n replicas. A shared one that was not
+//! reset in between ended C's vote before it gave D's: C released, so its level is at least C's number; or C's lease
+//! expired, so its level has risen by `LEAP`, to at least C's number by the condition above. So D uses a larger number
+//! as long as fewer than 2m − n replicas are reset between the two votes. No clock is needed.
 //!
-//! **Beyond that**, a replica's first level is its incarnation number. If that is a reading of a wall clock, numbers
-//! increase even after all replicas have forgotten, unless they were used faster than the clock ticks. This is not part
-//! of the proof.
+//! A replica's first level is its incarnation number. If that is a wall clock, numbers increase even after all replicas
+//! have forgotten, unless they were used faster than the clock ticks.
 
-/// The maximum difference between the levels of a winner's voters. Our choice: replicas that have missed a few
-/// hand-overs still count.
+/// The maximum difference between the levels of a winner's voters. Our choice.
 pub const LEAP: u64 = 1 << 20;
 
-/// Returns the number of a new grant from the levels of the votes. `None` if no `votes` of them are close enough: the
-/// winner must first raise those that lag.
+/// Returns `None` if no `votes` of the levels are close enough: the winner must first raise those that lag.
 pub fn number(levels: &mut [u64], votes: u32) -> Option<u64> {
     levels.sort_unstable();
     let mut quorums = levels.windows(votes as usize);

@@ -1,9 +1,8 @@
 //! Non-E2E: votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta: "Efficient Mutual
 //! Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
 //!
-//! n replicas on an overlay have one vote each; m votes win. A REQUEST leaves an entry at every peer on its routes to
-//! the replicas: a *route quorum*. The next request is queued at the first peer with an entry. RELEASE takes the same
-//! routes, clears the entries and collects the partial queues, so that the replica knows all waiters.
+//! A REQUEST leaves an entry at every peer on its routes to n replicas: a *route quorum*. The next request is queued at
+//! the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial queues.
 //!
 //! ```text
 //!   A             hop H            R              B
@@ -20,22 +19,22 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is as
-//! safe as Sigma: at most one client holds if fewer than 2m − n replicas are reset or move within any lease time.
-//! Retries replace what hops lose.
+//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is safe
+//! like Sigma, if fewer than 2m − n replicas are reset or move within any lease time.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
+use crate::replicas::write_parts;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
 mod hop;
@@ -50,33 +49,30 @@ pub use message::{Load, Message, Timer};
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// Time until a client with too few answers or votes retries, doubled up to a third of the lease. 0.5 s: our
-    /// choice, more than a round trip.
+    /// Until a retry, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Time until a client without votes checks that it is still queued, and a hop the route on which its waiters
-    /// depend; doubled each time. 10 s: our choice. A dead peer may double the wait of its waiters.
+    /// Until a client without votes, or a hop with waiters, checks its route; doubled. 10 s: our choice. A dead peer
+    /// may double a wait.
     pub patience: Span,
-    /// The maximum time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
+    /// The maximum of these. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
+    /// Until unacknowledged queues are resent. 2 s: our choice, several routes.
     pub again: Span,
-    /// A hop's answer is not a vote. In print a hop that receives two requests of a client names it as holder, and the
-    /// client enters.
+    /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
+    /// twice.
     pub hearsay: bool,
-    /// A client with too few votes bypasses the hops, and replicas ask their owner to yield to an earlier request. In
-    /// print a replica that does not know the hops' queues returns a yielded vote: a permanent split.
+    /// A client with too few votes bypasses the hops. In print a replica that does not know the hops' queues returns a
+    /// yielded vote: a permanent split.
     pub surfaces: bool,
-    /// Answers a vote for a finished request with RELEASE. In print a stale queue entry blocks the replica.
+    /// Answers a vote for a finished request. In print a stale queue entry blocks the replica.
     pub answers_ghosts: bool,
-    /// Distinguishes requests and numbers grants. In print a late RELEASE affects the next request, and late grants
-    /// count.
+    /// Distinguishes requests and grants. In print a late RELEASE or grant affects the next request.
     pub epochs: bool,
-    /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the
-    /// message is the only copy.
+    /// The last hop that has added to the queue in a RELEASE keeps a copy. In print the message is the only one.
     pub keeps_copies: bool,
     /// In print the vote for a crashed holder is lost.
     pub leases: bool,
-    /// A client retries. In print it waits forever.
+    /// In print a client waits forever for a lost answer.
     pub asks_again: bool,
 }
 
@@ -108,7 +104,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// The number of times queues are sent. By then their waiters have retried.
+    /// By then the waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -133,14 +129,11 @@ impl Config {
 pub struct NonE2e {
     config: Config,
     common: Common<Message>,
-    /// By request time.
     clients: Vec<Requester>,
     replicas: Vec<Replica>,
-    /// *Replica list*: routes of other peers' requests through this peer, at most one per replica.
+    /// *Replica list*: at most one entry per replica.
     entries: Vec<Entry>,
-    /// Unacknowledged queues.
     outbox: Outbox<Message>,
-    /// Whether [`Timer::Ping`] is pending.
     watches: bool,
 }
 
@@ -168,7 +161,6 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    /// The request's name for other peers. In print all requests of a client have the same.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
         if self.config.epochs { ticket } else { (1..).map(Ticket::new).find(is_free).unwrap_or(ticket) }
@@ -202,7 +194,7 @@ impl NonE2e {
             Message::Taken { receipt } => drop(self.outbox.on_receipt(receipt)),
             Message::Ping { replica, holder } => {
                 let known = self.knows(replica, holder);
-                self.common.post.send(from, Message::Ack { replica, holder, known }, cx);
+                self.common.sender.send(from, Message::Ack { replica, holder, known }, cx);
             }
             Message::Ack { replica, holder, known } => self.on_ack(from, (replica, holder), known, cx),
             Message::Request { replica, .. }
@@ -226,7 +218,7 @@ impl NonE2e {
         self.common.fencing = self.common.fencing.max(fencing);
         match (self.client(to), owner) {
             (Some(at), _) => self.clients[at].on_grant_req(from, response, &self.config, &mut self.common, cx),
-            (None, Some(owner)) if owner.client == (Claim { peer: self.common.post.me(), ticket: to }) => {
+            (None, Some(owner)) if owner.client == (Claim { peer: self.common.sender.me, ticket: to }) => {
                 self.answer_stale_vote(from, replica, owner, cx);
             }
             (None, _) => {}
@@ -236,7 +228,7 @@ impl NonE2e {
     fn answer_stale_vote(&mut self, from: PeerId, replica: u32, client: Stamp, cx: &mut Cx<'_, Self>) {
         if self.config.answers_ghosts {
             let (fencing, load) = (self.common.fencing, Load::default());
-            self.common.post.send(from, Message::Release { replica, client, fencing, load }, cx);
+            self.common.sender.send(from, Message::Release { replica, client, fencing, load }, cx);
         }
     }
 
@@ -264,11 +256,11 @@ impl NonE2e {
                 replica.settle(common, cx);
                 self.take_over(load.keeper, cx);
             }
-            _ => {} // Not for replicas.
+            _ => {}
         }
     }
 
-    /// The replica has left this peer, or the message is about a request that was queued here.
+    /// The replica has left this peer, or the request was queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -281,16 +273,16 @@ impl NonE2e {
             }
             other => other,
         };
-        self.common.post.send_to(&self.common.replicas, replica, onward, cx);
+        self.common.sender.send_to(replica, onward, cx);
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(cx.me(), message, cx);
         }
     }
 
-    /// A replica starts without memory except this hop's entries.
+    /// Without memory except this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
@@ -327,7 +319,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.unexpected("a message for another replica than that of its key"),
         };
@@ -338,7 +330,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        let meant = message.replica().filter(|_| message.replica() == self.common.replicas.under(hop.key));
+        let meant = message.replica().filter(|_| message.replica() == self.common.sender.replicas.under(hop.key));
         let (Some(next), Some(_)) = (hop.next, meant) else {
             cx.unexpected("a forwarded message without a next hop or a replica");
             return None;
@@ -350,13 +342,10 @@ impl Protocol for NonE2e {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(sigma::Timer::Lease(replica.index).into());
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(sigma::Timer::Lease(replica.index).into());
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -380,7 +369,7 @@ impl Protocol for NonE2e {
         self.deliver_here(cx);
     }
 
-    /// §II, the failure model: internal state may be reset at any time, including that of a hop.
+    /// §II: internal state may be reset, including that of a hop.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -393,15 +382,6 @@ impl Protocol for NonE2e {
     }
 }
 
-impl Observe for NonE2e {
-    const KINDS: &'static [&'static str] = Message::KINDS;
-
-    fn kind(message: &Message) -> usize {
-        message.kind()
-    }
-}
-
-/// `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();
@@ -410,8 +390,7 @@ impl fmt::Display for NonE2e {
         entries.sort_by_key(|entry| entry.replica);
         let replicas = replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
         let entries = entries.iter().map(|entry| format!("hop to R{}: {entry}", entry.replica));
-        let parts: Vec<String> = replicas.chain(entries).chain(self.clients.iter().map(ToString::to_string)).collect();
-        f.write_str(if parts.is_empty() { "idle" } else { "" })?;
-        f.write_str(&parts.join("; "))
+        let mut parts = replicas.chain(entries).chain(self.clients.iter().map(ToString::to_string)).peekable();
+        if parts.peek().is_none() { f.write_str("idle") } else { write_parts(f, parts) }
     }
 }

@@ -1,5 +1,5 @@
-//! Retransmission until acknowledgement. The protocol sets its timer when [`Outbox::post`] returns true, and calls
-//! [`Outbox::again`] when it expires:
+//! Retransmission until acknowledgement. The protocol sets its timer when [`Outbox::send`] returns true, and calls
+//! [`Outbox::resend`] when it expires:
 //!
 //! ```text
 //!   sender                          receiver
@@ -16,13 +16,12 @@ use alloc::vec::Vec;
 
 use peerlock_types::PeerId;
 
-use crate::replicas::Post;
-use crate::{Cx, Protocol, Replicas};
+use crate::replicas::Sender;
+use crate::{Cx, Protocol};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum To {
     Peer(PeerId),
-    /// The peer that hosts this replica.
     Replica(u32),
 }
 
@@ -37,73 +36,72 @@ struct Entry<M> {
 /// Unacknowledged messages, in the order in which they were sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outbox<M> {
-    posted: u64,
+    sent: u64,
     entries: Vec<Entry<M>>,
 }
 
 impl<M> Default for Outbox<M> {
     fn default() -> Self {
-        Self { posted: 0, entries: Vec::new() }
+        Self { sent: 0, entries: Vec::new() }
     }
 }
 
 impl<M: Clone> Outbox<M> {
     /// Sends the message made with the next receipt number. Returns true if no other was pending.
-    pub fn post<P: Protocol<Message = M>>(
+    pub fn send<P: Protocol<Message = M>>(
         &mut self,
         to: To,
         message: impl FnOnce(u64) -> M,
-        (post, replicas): (&mut Post<M>, &Replicas),
+        sender: &mut Sender<M>,
         cx: &mut Cx<'_, P>,
     ) -> bool {
-        self.posted += 1;
-        let message = message(self.posted);
-        send(to, message.clone(), (post, replicas), cx);
-        self.entries.push(Entry { receipt: self.posted, to, message, tries: 1 });
+        self.sent += 1;
+        let entry = Entry { receipt: self.sent, to, message: message(self.sent), tries: 1 };
+        entry.send(sender, cx);
+        self.entries.push(entry);
         self.entries.len() == 1
     }
 
-    /// Removes and returns the acknowledged message, unless the receipt is a duplicate.
+    /// Removes the acknowledged message.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
         let at = self.entries.iter().position(|entry| entry.receipt == receipt)?;
         Some(self.entries.remove(at).message)
     }
 
-    /// Drops messages that need no acknowledgement.
-    pub fn forget(&mut self, is_vain: impl Fn(To, &M) -> bool) {
-        self.entries.retain(|entry| !is_vain(entry.to, &entry.message));
+    pub fn discard(&mut self, is_done: impl Fn(&M) -> bool) {
+        self.entries.retain(|entry| !is_done(&entry.message));
     }
 
-    pub fn pending(&self) -> impl Iterator<Item = (To, &M)> {
-        self.entries.iter().map(|entry| (entry.to, &entry.message))
+    pub fn pending(&self) -> impl Iterator<Item = &M> {
+        self.entries.iter().map(|entry| &entry.message)
     }
 
-    /// Resends all messages, and gives up those that were sent `tries` times.
-    pub fn again<P: Protocol<Message = M>>(
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the messages that were sent `tries` times, and drops them.
+    pub fn resend<P: Protocol<Message = M>>(
         &mut self,
         tries: u32,
-        (post, replicas): (&mut Post<M>, &Replicas),
+        sender: &mut Sender<M>,
         cx: &mut Cx<'_, P>,
-    ) -> Vec<(To, M)> {
-        let given_up = self.entries.extract_if(.., |entry| entry.tries >= tries);
-        let given_up = given_up.map(|entry| (entry.to, entry.message)).collect();
+    ) -> Vec<M> {
+        let given_up = self.entries.extract_if(.., |entry| entry.tries >= tries).map(|entry| entry.message).collect();
         for entry in &mut self.entries {
             entry.tries += 1;
-            send(entry.to, entry.message.clone(), (&mut *post, replicas), cx);
+            entry.send(sender, cx);
         }
         given_up
     }
 }
 
-fn send<M, P: Protocol<Message = M>>(
-    to: To,
-    message: M,
-    (post, replicas): (&mut Post<M>, &Replicas),
-    cx: &mut Cx<'_, P>,
-) {
-    match to {
-        To::Peer(peer) => post.send(peer, message, cx),
-        To::Replica(replica) => post.send_to(replicas, replica, message, cx),
+impl<M: Clone> Entry<M> {
+    fn send<P: Protocol<Message = M>>(&self, sender: &mut Sender<M>, cx: &mut Cx<'_, P>) {
+        match self.to {
+            To::Peer(peer) => sender.send(peer, self.message.clone(), cx),
+            To::Replica(replica) => sender.send_to(replica, self.message.clone(), cx),
+        }
     }
 }
 
@@ -114,7 +112,7 @@ mod tests {
     use peerlock_types::{Rng, Ticket, Time};
 
     use super::*;
-    use crate::{Effect, Never, Quorum};
+    use crate::{Effect, Never, Quorum, Replicas};
 
     struct Mute;
 
@@ -129,27 +127,27 @@ mod tests {
     #[test]
     fn unacknowledged_message_is_resent_then_given_up() {
         let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
-        let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
+        let mut sender = Sender::new(me, &Replicas::first(Quorum::new(3, 2)));
         let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);
         let mut outbox = Outbox::default();
-        assert!(outbox.post(To::Replica(2), |receipt| ('a', receipt), (&mut post, &replicas), &mut cx));
-        assert!(!outbox.post(To::Peer(PeerId::new(5)), |receipt| ('b', receipt), (&mut post, &replicas), &mut cx));
+        assert!(outbox.send(To::Replica(2), |receipt| ('a', receipt), &mut sender, &mut cx));
+        assert!(!outbox.send(To::Peer(PeerId::new(5)), |receipt| ('b', receipt), &mut sender, &mut cx));
         assert_eq!((outbox.on_receipt(1), outbox.on_receipt(1)), (Some(('a', 1)), None));
-        assert_eq!(outbox.again(2, (&mut post, &replicas), &mut cx), []);
-        assert_eq!(outbox.again(2, (&mut post, &replicas), &mut cx), [(To::Peer(PeerId::new(5)), ('b', 2))]);
-        assert_eq!(outbox.pending().count(), 0);
+        assert_eq!(outbox.resend(2, &mut sender, &mut cx), []);
+        assert_eq!(outbox.resend(2, &mut sender, &mut cx), [('b', 2)]);
+        assert!(outbox.is_empty());
         let sent = |to, message| Effect::Send { to: PeerId::new(to), message };
         assert_eq!(effects, [sent(2, ('a', 1)), sent(5, ('b', 2)), sent(5, ('b', 2))]);
     }
 
     #[test]
-    fn forgotten_message_is_not_pending() {
+    fn discarded_message_is_not_pending() {
         let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
-        let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
+        let mut sender = Sender::new(me, &Replicas::first(Quorum::new(3, 2)));
         let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);
         let mut outbox = Outbox::default();
-        outbox.post(To::Peer(me), |receipt| ('a', receipt), (&mut post, &replicas), &mut cx);
-        outbox.forget(|to, message| to == To::Peer(me) && message.0 == 'a');
-        assert_eq!((outbox.pending().count(), post.take(), effects.len()), (0, Some(('a', 1)), 0));
+        outbox.send(To::Peer(me), |receipt| ('a', receipt), &mut sender, &mut cx);
+        outbox.discard(|message| message.0 == 'a');
+        assert_eq!((outbox.pending().count(), sender.take(), effects.len()), (0, Some(('a', 1)), 0));
     }
 }

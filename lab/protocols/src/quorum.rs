@@ -27,8 +27,7 @@ impl Quorum {
     /// Creates a quorum of `votes` among `replicas`.
     ///
     /// # Panics
-    /// If two quorums need not share a replica, with fewer replicas than votes, or with more than 64 replicas
-    /// ([`Voters`]).
+    /// If two quorums need not share a replica, or with more than 64 replicas ([`Voters`]).
     pub const fn new(replicas: u32, votes: u32) -> Self {
         assert!(2 * votes > replicas, "two quorums must share a replica");
         assert!(votes <= replicas, "a quorum cannot exceed the number of replicas");
@@ -46,14 +45,12 @@ impl Quorum {
         self.m
     }
 
-    /// 2m − n: the minimum overlap of two quorums, and so the number of replicas that must forget before two clients
-    /// hold.
+    /// 2m − n: the replicas that must forget before two clients hold.
     pub const fn intersection(self) -> u32 {
         2 * self.m - self.n
     }
 
-    /// The verdict with `same` votes after `received` answers (Sigma, §4, case 3: no client can win if j_same + n − j <
-    /// m).
+    /// After `received` answers, `same` of them votes (Sigma, §4, case 3: j_same + n − j < m).
     pub const fn verdict(self, same: u32, received: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
@@ -64,21 +61,21 @@ impl Quorum {
         }
     }
 
-    /// The probability that 2m − n of a winner's m voters forget their vote during its hold (Sigma, §3 and Figure 2),
-    /// each with probability `forgets`: t/T, the time a vote is held over a replica's mean lifetime. *Departure:* the
-    /// paper prints a sum from k = 2; its own sentence and its figure say 2m − n.
+    /// The probability that 2m − n of a winner's m voters forget their vote (Sigma, §3 and Figure 2), each with
+    /// probability t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum from
+    /// k = 2; its sentence and its figure say 2m − n.
     pub fn broken(self, forgets: f64) -> f64 {
         at_least(self.intersection(), self.m, forgets)
     }
 
-    /// The maximum rate of hand-overs per second, with one-way latencies uniform from `low` to `high` (Sigma, Figure 7,
-    /// dashed lines): one over the mean of the m-th smallest of n sums of two latencies, a RELEASE and a grant.
+    /// The maximum rate of hand-overs per second (Sigma, Figure 7, dashed lines): one over the mean of the m-th smallest
+    /// of n sums of two latencies, each uniform from `low` to `high`.
     pub fn saturation(self, low: Span, high: Span) -> f64 {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }
 
-    /// That mean: the integral of the probability that fewer than m sums are below x, by Simpson's rule for the two
-    /// halves of the range, in each of which the distribution function is a parabola.
+    /// The integral of the probability that fewer than m sums are below x, by Simpson's rule for the two halves of the
+    /// range, in each of which the distribution function is a parabola.
     fn hand_over(self, low: f64, high: f64) -> f64 {
         const STEPS: u32 = 512;
         // In units of the range, the sum is between 0 and 2.
@@ -99,8 +96,8 @@ impl Default for Quorum {
     }
 }
 
-/// The probability of `least` or more successes in `tries`. All terms are positive and computed with logarithms, so
-/// there is no cancellation or overflow: about thirteen digits are exact.
+/// The probability of `least` or more successes. All terms are positive and computed with logarithms: about thirteen
+/// digits are exact.
 fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     if p <= 0.0 || p >= 1.0 {
         return if p <= 0.0 && least > 0 { 0.0 } else { 1.0 };
@@ -110,7 +107,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
         let ln_choose = ln_factorial(tries) - ln_factorial(k) - ln_factorial(tries - k);
         libm::exp(ln_choose + f64::from(k) * libm::log(p) + f64::from(tries - k) * libm::log1p(-p))
     };
-    // Smallest first if `least` is above the mean; otherwise the rounding is within bounds anyway.
+    // Smallest first if `least` is above the mean.
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 
@@ -118,45 +115,40 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voters(u64);
 
+#[expect(missing_docs, reason = "the operations of a set")]
 impl Voters {
     /// The maximum size.
     pub const MOST: u32 = u64::BITS;
-    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Adds a replica; returns whether it is new.
+    /// Returns whether the replica is new.
     pub fn insert(&mut self, replica: u32) -> bool {
         let is_new = !self.contains(replica);
         self.0 |= 1 << replica;
         is_new
     }
 
-    /// Removes a replica.
     pub fn remove(&mut self, replica: u32) {
         self.0 &= !(1 << replica);
     }
 
-    /// Whether the set contains the replica.
     pub const fn contains(self, replica: u32) -> bool {
         self.0 & (1 << replica) != 0
     }
 
-    /// The number of replicas.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The intersection.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The replicas in order.
+    /// In order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -206,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Figure 2, T = 10,000 s and t = 10 s; the expected numbers come from exact rational arithmetic.
+    /// Figure 2, T = 10,000 s and t = 10 s, in exact rational arithmetic.
     #[test]
     fn failure_probability_matches_figure_2() {
         let cases = [
@@ -228,8 +220,7 @@ mod tests {
         }
     }
 
-    /// Figure 7's dashed lines. The last rows have a closed form: the mean of the sum, and of the larger of two
-    /// triangular numbers on (0, 2), 1 + 7/30.
+    /// Figure 7's dashed lines. The last rows have a closed form.
     #[test]
     fn saturation_is_one_over_the_mth_of_n_round_trips() {
         let cases = [

@@ -1,8 +1,9 @@
-//! The placement of replicas, messages to them, and the conversion of times between clocks.
+//! The placement of replicas, and messages to them.
 
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
+use core::fmt::{self, Display};
 
 use peerlock_types::{Key, PeerId, Span};
 
@@ -23,7 +24,7 @@ enum Places {
 }
 
 impl Replicas {
-    /// Creates replicas at these peers, of which `votes` win; a peer may host several.
+    /// At these peers; one may host several.
     ///
     /// # Panics
     /// As [`Quorum::new`].
@@ -33,7 +34,7 @@ impl Replicas {
         Self { places: Places::Hosts(hosts), quorum }
     }
 
-    /// One replica at each of the first peers, which are numbered from 0.
+    /// One at each of the peers from 0.
     pub fn first(quorum: Quorum) -> Self {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }
@@ -49,7 +50,7 @@ impl Replicas {
         self.quorum
     }
 
-    /// The replicas that a peer hosts initially. On an overlay, the first message for a key creates its replica.
+    /// On an overlay, the first message for a key creates its replica.
     pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         let hosts: &[PeerId] = match &self.places {
             Places::Hosts(hosts) => hosts,
@@ -72,21 +73,17 @@ impl Replicas {
     }
 }
 
-/// Messages to this peer are buffered until the end of the step.
+/// Buffers messages to this peer until the end of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Post<M> {
-    me: PeerId,
-    /// Empty between two steps.
+pub(crate) struct Sender<M> {
+    pub me: PeerId,
+    pub replicas: Replicas,
     here: VecDeque<M>,
 }
 
-impl<M> Post<M> {
-    pub fn new(me: PeerId) -> Self {
-        Self { me, here: VecDeque::new() }
-    }
-
-    pub fn me(&self) -> PeerId {
-        self.me
+impl<M> Sender<M> {
+    pub fn new(me: PeerId, replicas: &Replicas) -> Self {
+        Self { me, replicas: replicas.clone(), here: VecDeque::new() }
     }
 
     pub fn send<P: Protocol<Message = M>>(&mut self, to: PeerId, message: M, cx: &mut Cx<'_, P>) {
@@ -97,28 +94,26 @@ impl<M> Post<M> {
         }
     }
 
-    /// Sends to the peer that hosts the replica.
-    pub fn send_to<P: Protocol<Message = M>>(
-        &mut self,
-        replicas: &Replicas,
-        replica: u32,
-        message: M,
-        cx: &mut Cx<'_, P>,
-    ) {
-        match &replicas.places {
+    pub fn send_to<P: Protocol<Message = M>>(&mut self, replica: u32, message: M, cx: &mut Cx<'_, P>) {
+        match &self.replicas.places {
             Places::Hosts(hosts) => self.send(hosts[replica as usize], message, cx),
             Places::Keys(keys) => cx.route(keys[replica as usize], message),
         }
     }
 
-    /// The next buffered message.
     pub fn take(&mut self) -> Option<M> {
         self.here.pop_front()
     }
 }
 
 /// The time that has passed by every correct clock when another has measured `span`. Rates differ by up to 0.1 %: our
-/// choice, ten times the error of quartz clocks.
+/// choice.
 pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
+}
+
+/// Separates the parts by semicolons.
+pub(crate) fn write_parts(f: &mut fmt::Formatter<'_>, parts: impl IntoIterator<Item = impl Display>) -> fmt::Result {
+    let mut between = "";
+    parts.into_iter().try_for_each(|part| write!(f, "{}{part}", core::mem::replace(&mut between, "; ")))
 }

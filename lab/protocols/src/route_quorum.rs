@@ -30,7 +30,7 @@ impl Entry {
         Waiting { client: self.client, sent: self.clock_there(now) }
     }
 
-    /// A lower bound of the client's clock at `now` by this peer's clock: it has waited here since its arrival.
+    /// A lower bound of the client's clock at `now` by this peer's clock.
     pub fn clock_there(&self, now: Time) -> Time {
         self.sent + by_any_clock(now.since(self.arrived))
     }

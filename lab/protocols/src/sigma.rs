@@ -1,9 +1,9 @@
 //! Sigma: votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed Mutual Exclusion Protocol
 //! in Dynamic Peer-to-Peer Systems").
 //!
-//! n *logical replicas* have one vote each; m votes win. A replica whose vote is taken queues requests by time stamp,
-//! so all replicas agree on the next owner: a hand-over takes one RELEASE and one grant through each replica. A replica
-//! may lose its memory, and retries of waiting clients restore it (*informed backoff*). Votes are leased.
+//! m of n votes win. A replica whose vote is taken queues requests by time stamp, so a hand-over takes one RELEASE and
+//! one grant through each replica. A replica may lose its memory, and retries of waiting clients restore it (*informed
+//! backoff*).
 //!
 //! ```text
 //!   A (owner)      R₀ … R_n−1          B
@@ -16,23 +16,24 @@
 //!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! [`Config::PRINTED`], the form of Figures 5 and 6, is neither safe nor live. [`Config::REPAIRED`] is safe if fewer
-//! than 2m − n replicas are reset within any lease time: a holder has m votes that were given or renewed within the
-//! last lease time by its own clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote
-//! to no other client meanwhile.
+//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time: a holder has m
+//! votes that were given or renewed within the last lease time by its own clock, two such sets share 2m − n replicas,
+//! and a replica that remembers gives its vote to no other client meanwhile.
 //!
-//! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win. But its view is stale
-//! at every hand-over, and most yielded votes come straight back. Here, a replica that queues a request earlier than
-//! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote
-//! moves only to an earlier request, so yielding terminates.
+//! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win; at a hand-over its
+//! view is stale, and the votes come straight back. Here, a replica that queues a request earlier than its owner's
+//! sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote moves only to an
+//! earlier request, so yielding terminates.
 
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::replicas::Post;
+use crate::replicas::{Sender, write_parts};
 use crate::token::Claim;
 use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay};
 
@@ -48,37 +49,33 @@ use replica::{Entry, Replica};
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The minimum time between retries, and the first without a T_w. 0.5 s: our choice, more than a round trip.
+    /// The minimum between retries. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Distinguishes requests. In print *Request()* never clears *resp[]*, a late grant of an earlier request counts,
-    /// and a late RELEASE or YIELD affects the next request.
+    /// In print *Request()* never clears *resp[]*, and late messages of an earlier request affect the next.
     pub requests_apart: bool,
-    /// Numbers grants. In print a retry answered by "owner = you" just before the YIELD arrives restores a vote that
-    /// another client then gets.
+    /// In print a retry answered by "owner = you" before the YIELD arrives restores a vote that another client gets.
     pub numbered_grants: bool,
-    /// Clients know the end of their lease, counted from before the request was sent, and renew it. In print only
-    /// replicas know it.
+    /// Clients know the end of their lease and renew it. In print only replicas know it.
     pub client_leases: bool,
-    /// In print a retry adds a second entry, which is granted after the client has finished.
+    /// In print a retry adds a second entry.
     pub idempotent_requests: bool,
-    /// Replicas send `Inquire`, and clients yield only on that. In print stale entries in *resp[]* cause YIELDs at
-    /// every hand-over; and a RELEASE that overtakes its REQUEST leaves a ghost owner until the lease expires.
+    /// Clients yield only on `Inquire`. In print stale entries in *resp[]* cause YIELDs at every hand-over; and a RELEASE
+    /// that overtakes its REQUEST leaves a ghost owner.
     pub ask_owner: bool,
-    /// A YIELD from an unknown client counts as a REQUEST. In print it is dropped.
+    /// In print a YIELD from an unknown client is dropped.
     pub yield_is_request: bool,
-    /// A client without T_w retries after `retry`. In print it waits forever.
+    /// In print a client without T_w waits forever.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w: a client misses its
-    /// turn at all replicas that were reset meanwhile.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w, which is too late where a
+    /// replica was reset.
     pub early_retry: bool,
     /// In print T_CS includes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print a new client's starts from 0, and overtakes all waiters.
-    /// Safety does not depend on drivers' [`Time`]s.
+    /// Logical clocks are never behind the time. In print a new client overtakes all waiters.
     pub seeded_clocks: bool,
-    /// A client enters only if its voters' fencing levels are close enough ([`crate::fencing`]). Not in the paper.
+    /// The voters' fencing levels must be close enough ([`crate::fencing`]). Not in the paper.
     pub levels_agree: bool,
 }
 
@@ -120,7 +117,6 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
-    /// By ID.
     clients: Vec<Client>,
     replicas: Vec<Replica>,
 }
@@ -145,8 +141,7 @@ pub(crate) enum Yields {
 pub(crate) struct Common<M> {
     pub config: Config,
     pub yields: Yields,
-    pub replicas: Replicas,
-    pub post: Post<M>,
+    pub sender: Sender<M>,
     /// *GetLogicalClock()*: the clients' Lamport clock.
     pub clock: u64,
     /// The highest fencing level received or used.
@@ -156,15 +151,15 @@ pub(crate) struct Common<M> {
 impl<M> Common<M> {
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let yields = if config.ask_owner { Yields::Asked } else { Yields::AtOnce };
-        Self { config, yields, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 }
+        Self { config, yields, sender: Sender::new(me, replicas), clock: 0, fencing: 0 }
     }
 
     pub fn quorum(&self) -> Quorum {
-        self.replicas.quorum()
+        self.sender.replicas.quorum()
     }
 
     pub fn send<P: Voting<Message = M>>(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, P>) {
-        self.post.send_to(&self.replicas, replica, message.into(), cx);
+        self.sender.send_to(replica, message.into(), cx);
     }
 
     pub fn tick(&mut self, now: Time) -> u64 {
@@ -195,7 +190,6 @@ impl Sigma {
         self.clients.iter().position(|client| client.ticket == ticket && client.phase != Phase::Idle)
     }
 
-    /// The printed form reuses an idle client.
     fn client_for(&mut self, ticket: Ticket, time: u64) -> usize {
         let apart = self.common.config.requests_apart;
         if !apart && let Some(at) = self.clients.iter().position(|client| client.phase == Phase::Idle) {
@@ -205,7 +199,7 @@ impl Sigma {
         let at = self.clients.len();
         let id = if apart { ticket } else { Ticket::new(at as u64 + 1) };
         assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are requested in order");
-        let stamp = Stamp { time, client: Claim { peer: self.common.post.me(), ticket: id } };
+        let stamp = Stamp { time, client: Claim { peer: self.common.sender.me, ticket: id } };
         self.clients.push(Client::new(ticket, stamp, self.common.quorum().replicas()));
         at
     }
@@ -221,7 +215,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // A finished client ignores responses: each replica gets its RELEASE anyway.
+                // Each replica gets the RELEASE of a finished client anyway.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
@@ -262,9 +256,8 @@ impl Sigma {
         }
     }
 
-    /// Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.post.take() {
+        while let Some(message) = self.common.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -298,9 +291,9 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
+    /// §2: a logical replica is at the owner of its key, at first without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
+        let Some(index) = self.common.sender.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -310,13 +303,10 @@ impl Protocol for Sigma {
     }
 
     fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
-        self.replicas.retain(|replica| {
-            let stays = self.common.replicas.key(replica.index) != Some(key);
-            if !stays {
-                cx.cancel_timer(Timer::Lease(replica.index));
-            }
-            stays
-        });
+        let moved = |replica: &mut Replica| self.common.sender.replicas.key(replica.index) == Some(key);
+        for replica in self.replicas.extract_if(.., moved) {
+            cx.cancel_timer(Timer::Lease(replica.index));
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
@@ -338,7 +328,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2, the failure model: a replica may lose its memory at any time.
+    /// §2: a replica may lose its memory at any time.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -347,10 +337,16 @@ impl Protocol for Sigma {
 }
 
 impl Observe for Sigma {
-    const KINDS: &'static [&'static str] = Message::KINDS;
+    const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
 
     fn kind(message: &Message) -> usize {
-        message.kind()
+        match message {
+            Message::Request { .. } => 0,
+            Message::Response { .. } => 1,
+            Message::Inquire { .. } => 2,
+            Message::Yield { .. } => 3,
+            Message::Release { .. } => 4,
+        }
     }
 
     fn replica_in(message: &Message) -> Option<(u32, Message)> {
@@ -373,18 +369,12 @@ impl Observe for Sigma {
     }
 }
 
-/// The paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
-        for replica in &self.replicas {
-            write!(f, "{between}R{}: {replica}", replica.index)?;
-            between = "; ";
+        if self.replicas.is_empty() && self.clients.is_empty() {
+            return f.write_str("nothing");
         }
-        for client in &self.clients {
-            write!(f, "{between}{client}")?;
-            between = "; ";
-        }
-        if between.is_empty() { f.write_str("nothing") } else { Ok(()) }
+        let replicas = self.replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
+        write_parts(f, replicas.chain(self.clients.iter().map(ToString::to_string)))
     }
 }

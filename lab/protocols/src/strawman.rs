@@ -1,10 +1,9 @@
 //! The strawman: a client requests all replicas and holds with m votes (§3 of the paper of [`crate::sigma`]). MinIO's
 //! dsync is this protocol in production.
 //!
-//! A replica votes for the first request and answers all others with its owner. A client that cannot get m votes
-//! returns those it has, and retries after a random time, or not at all. With varying latencies, requests reach the
-//! replicas in different orders and votes split: throughput rises with the load, peaks, and falls to nothing, like
-//! ALOHA's.
+//! A replica votes for the first request. A client that cannot get m votes returns those it has, and retries after a
+//! random time, or not at all. With varying latencies votes split: throughput rises with the load, peaks, and falls to
+//! nothing, like ALOHA's.
 //!
 //! ```text
 //!   A              R₀ R₁ R₂             B
@@ -13,8 +12,8 @@
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! *Departure:* the paper does not distinguish requests of one client, nor say when its lease ends. Here attempts are
-//! numbered and a late vote is returned. The lease ends `lease` after the start of the attempt and is never renewed.
+//! *Departure:* attempts are numbered and a late vote is returned. The lease ends `lease` after the start of the
+//! attempt and is never renewed.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -22,7 +21,7 @@ use core::fmt;
 use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use crate::quorum::{Verdict, Voters};
-use crate::replicas::{Post, by_any_clock};
+use crate::replicas::{Sender, by_any_clock};
 use crate::token::Claim;
 use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 
@@ -36,31 +35,31 @@ pub struct Attempt {
     pub number: u64,
 }
 
-/// `replica` sends or receives the message; `fencing` is the highest fencing level known to the sender.
+/// The messages. `fencing` is the highest fencing level known to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by a client to every replica, which votes for it if it has no owner, and answers with `Response`.
+    /// Sent by a client to every replica, which votes for it if it has no owner.
     Request { replica: u32, attempt: Attempt, fencing: u64 },
-    /// Answers `Request`. The client counts the vote of `owner`, or returns its own with `Release` if it needs none.
+    /// Answers `Request`. The client counts its vote, or returns it.
     Response { replica: u32, attempt: Attempt, owner: Attempt, fencing: u64 },
-    /// Sent by a client to a replica that has voted for it, or may have, to free the vote.
+    /// Returns a vote that the client has, or may have.
     Release { replica: u32, attempt: Attempt, fencing: u64 },
 }
 
-/// A client's timer: the end of an attempt without answers, of the backoff, or of the lease.
+/// The end of an attempt without answers, of the backoff, or of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake(pub Ticket);
 
-/// The reaction of a client that cannot win. §3 describes one, Figure 3 resembles the other.
+/// The reaction of a client that cannot win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loser {
-    /// Refuses the request: ALOHA's smooth curve.
+    /// Figure 3: ALOHA's smooth curve.
     GivesUp,
-    /// §3: retries after an exponential time. Retries add to the load, and beyond some point throughput collapses.
+    /// §3: retries after an exponential time, and adds to the load until throughput collapses.
     BacksOff {
-        /// The mean of that time.
+        /// Of that time.
         mean: Span,
     },
 }
@@ -70,16 +69,16 @@ pub enum Loser {
 pub struct Config {
     /// The reaction of losers.
     pub loser: Loser,
-    /// Length of a vote's lease. 10 s, as in [`crate::sigma::Config`].
+    /// Of a vote. 10 s, as in [`crate::sigma::Config`].
     pub lease: Span,
-    /// Time after which an attempt without enough answers fails. 1 s: our choice, several round trips.
+    /// Without enough answers. 1 s: our choice, several round trips.
     pub patience: Span,
 }
 
 impl Config {
     /// Losers give up.
     pub const GIVES_UP: Self = Self { loser: Loser::GivesUp, lease: Span::from_secs(10), patience: Span::from_secs(1) };
-    /// Losers retry after a second on average: our choice, five mean round trips.
+    /// After a second on average: our choice, five mean round trips.
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
@@ -87,13 +86,9 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
-    replicas: Replicas,
-    post: Post<Message>,
-    /// The highest level received.
+    sender: Sender<Message>,
     fencing: u64,
-    /// By ticket.
     clients: Vec<Client>,
-    /// The hosted replicas, by index.
     votes: Vec<Vote>,
 }
 
@@ -103,7 +98,6 @@ struct Client {
     phase: Phase,
     since: Time,
     received: Voters,
-    /// The voters for this client, and their fencing levels.
     mine: Voters,
     levels: Vec<u64>,
 }
@@ -115,7 +109,6 @@ enum Phase {
     Inside,
 }
 
-/// One logical replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Vote {
     index: u32,
@@ -127,11 +120,11 @@ impl Strawman {
     /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let votes = replicas.hosted_by(me).map(|index| Vote { index, owner: None, fencing: 0 }).collect();
-        Self { config, replicas: replicas.clone(), post: Post::new(me), fencing: 0, clients: Vec::new(), votes }
+        Self { config, sender: Sender::new(me, replicas), fencing: 0, clients: Vec::new(), votes }
     }
 
     fn quorum(&self) -> Quorum {
-        self.replicas.quorum()
+        self.sender.replicas.quorum()
     }
 
     fn client(&self, ticket: Ticket) -> Option<usize> {
@@ -145,7 +138,7 @@ impl Strawman {
         client.levels.clear();
         let (attempt, fencing) = (client.attempt, self.fencing);
         for replica in 0..self.quorum().replicas() {
-            self.post.send_to(&self.replicas, replica, Message::Request { replica, attempt, fencing }, cx);
+            self.sender.send_to(replica, Message::Request { replica, attempt, fencing }, cx);
         }
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
@@ -156,7 +149,7 @@ impl Strawman {
         let fencing = self.fencing;
         for replica in 0..self.quorum().replicas() {
             if mine.contains(replica) || (and_unanswered && !received.contains(replica)) {
-                self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
+                self.sender.send_to(replica, Message::Release { replica, attempt, fencing }, cx);
             }
         }
     }
@@ -230,7 +223,7 @@ impl Strawman {
                     Some(at) => self.on_response(at, replica, owner == attempt, fencing, cx),
                     None if owner == attempt => {
                         let fencing = self.fencing;
-                        self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
+                        self.sender.send_to(replica, Message::Release { replica, attempt, fencing }, cx);
                     }
                     None => {}
                 }
@@ -251,11 +244,11 @@ impl Strawman {
                 vote.fencing = vote.fencing.max(fencing);
                 if vote.owner.is_some_and(|(_, until)| until <= cx.now()) {
                     vote.owner = None;
-                    vote.fencing += fencing::LEAP; // The owner may have held, with an unknown fencing number.
+                    vote.fencing += fencing::LEAP; // The owner may have held.
                 }
                 let (owner, _) = *vote.owner.get_or_insert((attempt, cx.now() + self.config.lease));
                 let message = Message::Response { replica, attempt, owner, fencing: vote.fencing };
-                self.post.send(attempt.client.peer, message, cx);
+                self.sender.send(attempt.client.peer, message, cx);
             }
             Message::Release { attempt, fencing, .. } => {
                 vote.fencing = vote.fencing.max(fencing);
@@ -266,7 +259,7 @@ impl Strawman {
     }
 
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.post.take() {
+        while let Some(message) = self.sender.take() {
             self.deliver(message, cx);
         }
     }
@@ -280,7 +273,7 @@ impl Protocol for Strawman {
         let is_newest = self.clients.last().is_none_or(|client| client.attempt.client.ticket < ticket);
         assert!(is_newest, "tickets are requested in order");
         self.clients.push(Client {
-            attempt: Attempt { client: Claim { peer: self.post.me(), ticket }, number: 0 },
+            attempt: Attempt { client: Claim { peer: self.sender.me, ticket }, number: 0 },
             phase: Phase::Trying,
             since: cx.now(),
             received: Voters::NONE,
@@ -346,7 +339,6 @@ impl Message {
     }
 }
 
-/// As in [`crate::sigma`]: `REQUEST(R2, 4.1)`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -357,7 +349,6 @@ impl fmt::Display for Message {
     }
 }
 
-/// The number of earlier attempts after the client, if any: `4`, `4.1`.
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {

@@ -1,5 +1,4 @@
-//! Thousands of seeded orders of events for protocols with tokens, without time: any pending message, request, release
-//! or withdrawal may be next.
+//! Seeded orders of events for protocols with tokens: any pending message, request, release or withdrawal may be next.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +8,16 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Client = (PeerId, Ticket);
 
-/// A network of peers that delivers each message once, in any order.
+/// Delivers each message once, in any order.
 struct World<P: Observe> {
     peers: Vec<P>,
     slots: u32,
     under_way: Vec<(PeerId, PeerId, P::Message)>,
     waiting: Vec<Client>,
     inside: BTreeMap<Client, Grant>,
-    /// The last fencing number of each slot.
+    /// The last of each slot.
     fencing: Vec<u64>,
-    /// The last ticket of each peer.
+    /// The last of each peer.
     tickets: Vec<Ticket>,
     rng: Rng,
 }
@@ -46,7 +45,6 @@ impl<P: Observe> World<P> {
         }
     }
 
-    /// Runs `requests` requests, until all waiters are served.
     fn run(&mut self, requests: usize) {
         // Some seeds accumulate requests, others serve them one by one; some withdraw often, others never.
         let weights = [self.rng.below(4) + 1, self.rng.below(8) + 1, self.rng.below(4) + 1, self.rng.below(3)];
@@ -83,11 +81,11 @@ impl<P: Observe> World<P> {
                     let client = self.waiting.swap_remove(at);
                     self.step(client.0, Input::Release(client.1));
                 }
-                None => return assert_eq!(self.waiting, [], "nothing is left to happen, and these still wait"),
+                None => return assert_eq!(self.waiting, [], "no event is pending, but clients wait"),
             }
             self.check();
         }
-        panic!("messages go round for ever");
+        panic!("the run does not end");
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -126,8 +124,8 @@ impl<P: Observe> World<P> {
                     self.inside.insert((at, ticket), grant);
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => panic!("no overlay here: {effect:?}"),
-                Effect::RegistryRequest(_) => panic!("{at:?} asks a register"),
-                Effect::Unexpected { why } => panic!("strange at {at:?}: {why}"),
+                Effect::RegistryRequest(_) => panic!("{at:?} sends a registry request"),
+                Effect::Unexpected { why } => panic!("unexpected at {at:?}: {why}"),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => panic!("no timers here: {timer:?}"),
                 Effect::Lost { ticket } | Effect::Refused { ticket } => panic!("no leases here: {ticket:?}"),
             }
@@ -143,7 +141,7 @@ impl<P: Observe> World<P> {
         let carried: usize = self.under_way.iter().map(|(_, _, message)| P::tokens_in(message)).sum();
         assert_eq!(Some(held + carried), self.peers[0].tokens_in_all());
         if P::NEVER_IDLE && self.under_way.is_empty() && slots.len() < self.slots as usize {
-            assert_eq!(self.waiting, [], "slots are empty, no message is under way, and these wait");
+            assert_eq!(self.waiting, [], "slots are empty, no message is in flight, but clients wait");
         }
         for tree in 0..self.peers[0].trees() {
             for peer in &self.peers {
@@ -166,7 +164,7 @@ impl Drop for Named {
     }
 }
 
-/// Runs up to 6 peers and up to 4 slots, also with more tokens than peers.
+/// Also with more tokens than peers.
 fn any_order<P: Observe>(name: &str, seeds: u64, peer: impl Fn(PeerId, &Layout) -> P) {
     for (peers, slots, seed) in
         (1..=6).flat_map(|n| (1..=4).flat_map(move |k| (0..seeds).map(move |seed| (n, k, seed))))

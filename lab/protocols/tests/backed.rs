@@ -1,6 +1,5 @@
-//! Backups on a ring, with seeded orders of deliveries. Peers crash at any moment. Each survivor is notified at any
-//! later one, but after everything that the dead peer has sent it has arrived. If notifications are right and no
-//! participant is lost with all its backups, at most k clients hold and every survivor is served.
+//! Backups on a ring, with seeded orders of deliveries. Each survivor is notified of a crash after everything that the
+//! dead peer has sent it has arrived. Then at most k clients hold and every survivor is served.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ struct World<P: Backable> {
     peers: BTreeMap<PeerId, Backed<P>>,
     slots: usize,
     under_way: Vec<(PeerId, PeerId, Message<P>)>,
-    /// Pending notifications: the receiver, and the dead peer.
+    /// The receiver, and the dead peer.
     unreported: Vec<(PeerId, PeerId)>,
     waiting: Vec<Client>,
     inside: BTreeMap<Client, Grant>,
@@ -50,10 +49,9 @@ impl<P: Backable> World<P> {
 
     fn any_peer(&mut self) -> PeerId {
         let at = self.below(self.peers.len());
-        *self.peers.keys().nth(at).expect("somebody lives")
+        *self.peers.keys().nth(at).expect("a live peer")
     }
 
-    /// Runs this number of requests and crashes, until all survivors are served.
     fn run(&mut self, mut requests: usize, mut deaths: usize) {
         for _ in 0..200_000 {
             match self.below(10) {
@@ -91,13 +89,13 @@ impl<P: Backable> World<P> {
                 }
                 _ => {}
             }
-            assert!(self.inside.len() <= self.slots, "too many inside: {:?}", self.inside);
+            assert!(self.inside.len() <= self.slots, "too many holders: {:?}", self.inside);
             let is_quiet = self.under_way.is_empty() && self.unreported.is_empty() && self.inside.is_empty();
             if is_quiet && requests == 0 && deaths == 0 {
-                return assert_eq!(self.waiting, [], "nothing is left to happen, and these still wait");
+                return assert_eq!(self.waiting, [], "no event is pending, but clients wait");
             }
         }
-        panic!("it does not end: {} wait, {} messages are under way", self.waiting.len(), self.under_way.len());
+        panic!("the run does not end: {} wait, {} messages are in flight", self.waiting.len(), self.under_way.len());
     }
 
     fn die(&mut self, dead: PeerId) {
@@ -160,8 +158,7 @@ fn crashes_up_to_number_of_backups_are_survived() {
     }
 }
 
-/// After false failure reports two peers have acted for one participant, and parents may form a cycle. A peer that acts
-/// for all of its members must give up.
+/// After false failure reports two peers have acted for one participant, and parents may form a cycle.
 #[test]
 fn request_in_parent_cycle_at_one_peer_is_given_up() {
     let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);
@@ -181,7 +178,7 @@ fn request_in_parent_cycle_at_one_peer_is_given_up() {
             Effect::Send { message: message @ Message::Say { .. }, .. } => Some(message),
             _ => None,
         });
-        say.next().expect("it asks its parent")
+        say.next().expect("a request to the parent")
     };
     // Peer 1 requests at 3, which forwards to 2. Peer 0 then acts for both 1 and 2, and in its copies each is the
     // parent of the other.
@@ -196,5 +193,5 @@ fn request_in_parent_cycle_at_one_peer_is_given_up() {
     let unexpected =
         effects.iter().filter(|effect| matches!(effect, Effect::Unexpected { why } if why.contains("cycle")));
     assert_eq!(unexpected.count(), 1, "{} effects", effects.len());
-    assert_eq!(did(&mut peer, me, Input::Release(Ticket::new(9))).len(), 0, "nothing is left of it");
+    assert_eq!(did(&mut peer, me, Input::Release(Ticket::new(9))).len(), 0, "no state is left");
 }

@@ -1,10 +1,10 @@
-//! Paper tests of the coordinator protocol, and our additions.
+//! Statements of the paper about the coordinator protocol, and our additions.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_protocols::coordinator::{Config, Coordinator, Message};
-use peerlock_protocols::{Quorum, Replicas};
+use peerlock_protocols::coordinator::{Config, Coordinator};
+use peerlock_protocols::{Observe, Quorum, Replicas};
 use peerlock_types::{Span, Ticket};
 use scene::votes::{A, B, C, NEWCOMER};
 use scene::{InFlight, Scene};
@@ -14,7 +14,7 @@ fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     Scene::among(n, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// Returns a scene in which A holds and `waiting` wait, each with its answer.
+/// A holds and `waiting` wait, each with its answer.
 fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
     let mut scene = scene(n, config);
     scene.request(A);
@@ -28,7 +28,7 @@ fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
 }
 
 fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
-    scene.sent[Message::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
+    scene.sent[Coordinator::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
 }
 
 /// §4.1: "Initially, the first created replica will be the coordinator."
@@ -45,8 +45,8 @@ fn first_replica_is_first_coordinator() {
     }
 }
 
-/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". With a
-/// coordinator, an entry costs REQUEST, RESPONSE, RELEASE and the receipt, for any n.
+/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas": REQUEST,
+/// RESPONSE, RELEASE and the receipt, for any n.
 #[test]
 fn idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
@@ -61,7 +61,7 @@ fn idle_resource_costs_four_messages() {
     assert_eq!(cost, [1, 1, 0, 1, 1, 0, 0, 0, 0, 0]);
 }
 
-/// §4.1, REQUEST in Figure 1: the literal form, in which n − 1 replicas ping the coordinator and forward the REQUEST.
+/// §4.1, REQUEST in Figure 1, literally.
 #[test]
 fn printed_replicas_all_forward_a_request() {
     let scene = with_waiting(7, Config::PRINTED, &[]);
@@ -80,8 +80,7 @@ fn all_waiters_and_replicas_receive_addrequest() {
     assert!([1, 2, A, B, C].iter().all(|&to| scene.find(0, to, "addrequest").is_some()));
 }
 
-/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message
-/// from one client to the next, in the order of requests (Lemma 4).
+/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue"; Lemma 4.
 #[test]
 fn token_passes_directly_between_clients() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
@@ -92,7 +91,7 @@ fn token_passes_directly_between_clients() {
     }
 }
 
-/// In print the owner receives no ADDREQUEST, and replicas ignore RELEASE.
+/// The owner receives no ADDREQUEST, and replicas ignore RELEASE.
 #[test]
 fn printed_form_serves_no_second_client() {
     let mut scene = with_waiting(3, Config::PRINTED, &[B]);
@@ -112,8 +111,7 @@ fn token_without_successor_returns_to_coordinator() {
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner has
-/// stopped.
+/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission."
 #[test]
 fn crashed_owner_loses_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -126,7 +124,7 @@ fn crashed_owner_loses_its_lease() {
     assert!(numbers[1] > numbers[0] + 1, "the number leaps: {numbers:?}");
 }
 
-/// §4.4, 1: a live owner renews its lease.
+/// §4.4, 1.
 #[test]
 fn live_owner_keeps_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -142,7 +140,7 @@ fn without_leases_crashed_owner_blocks_forever() {
     assert_eq!(scene.holders(), [A]);
 }
 
-/// §4.4, 2: "Failure of requester … is detected": a waiter that crashes delays others by at most a lease.
+/// §4.4, 2: "Failure of requester … is detected".
 #[test]
 fn crashed_waiter_is_skipped() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -153,7 +151,7 @@ fn crashed_waiter_is_skipped() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// §4.4, 2: a waiter that has been silent for a lease is removed when the owner's lease ends.
+/// §4.4, 2.
 #[test]
 fn silent_waiter_is_not_granted() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -164,7 +162,7 @@ fn silent_waiter_is_not_granted() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that all replicas forward.
+/// Figure 1, RECOVER: "If (received(msg)) break".
 #[test]
 fn printed_recover_is_answered_once() {
     let mut scene = with_waiting(5, Config::PRINTED, &[]);
@@ -173,8 +171,7 @@ fn printed_recover_is_answered_once() {
     assert_eq!((sent(&scene, "recover"), sent(&scene, "update")), (4 + 3, 1));
 }
 
-/// §4.4, 4 and §4.1: another replica takes the coordinator's place. The owner keeps its grant, and waiters their
-/// places.
+/// §4.4, 4 and §4.1. The owner keeps its grant, and waiters their places.
 #[test]
 fn crashed_coordinator_is_replaced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -189,7 +186,6 @@ fn crashed_coordinator_is_replaced() {
     }
 }
 
-/// The coordinator crashes at each point of a request's life, and the request is served.
 #[test]
 fn request_survives_coordinator_crash_at_any_step() {
     for steps in 0..40 {
@@ -214,8 +210,8 @@ fn request_survives_coordinator_crash_at_any_step() {
     }
 }
 
-/// §4.1, *Recovering the memory*: "After crashing, when the replica re-enters the system it in the beginning sends the
-/// message RECOVER to all active replicas"; here after a term, when its promises have expired.
+/// §4.1: "After crashing, when the replica re-enters the system it in the beginning sends the message RECOVER to all
+/// active replicas"; here after a term.
 #[test]
 fn reset_replica_recovers_before_it_votes() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -234,7 +230,6 @@ fn reset_replica_recovers_before_it_votes() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// A single replica of three, followed by no other, grants nothing.
 #[test]
 fn replica_without_majority_grants_nothing() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
@@ -249,8 +244,7 @@ fn replica_without_majority_grants_nothing() {
     assert!(scene.inside.is_empty());
 }
 
-/// If all votes are needed, one replica without memory leaves no coordinator to recover from, and must not wait for
-/// one. After a term its promises have expired, and grace covers the rest.
+/// One replica without memory leaves no coordinator to recover from.
 #[test]
 fn reset_is_survived_when_all_votes_are_needed() {
     for n in [1, 2, 3] {
@@ -266,8 +260,8 @@ fn reset_is_survived_when_all_votes_are_needed() {
         }
         scene.request(B);
         scene.pass(Span::from_secs(60));
-        assert_eq!(scene.holders(), [B], "of {n} replicas, one of which has forgotten");
-        assert!(scene.entered[1].2 > scene.entered[0].2, "numbers go on: {:?}", scene.entered);
+        assert_eq!(scene.holders(), [B], "{n} replicas, one of them reset");
+        assert!(scene.entered[1].2 > scene.entered[0].2, "numbers increase: {:?}", scene.entered);
     }
 }
 
@@ -285,10 +279,10 @@ fn waiting_time_is_forecast() {
     let forecast = |client: u64| scene.peers[&client].forecast(Ticket::new(1)).expect("it waits");
     assert_eq!((forecast(B).ahead, forecast(B).wait), (1, Some(Span::from_secs(2))));
     assert_eq!((forecast(C).ahead, forecast(C).wait), (2, Some(Span::from_secs(4))));
-    assert_eq!(scene.peers[&A].forecast(Ticket::new(2)), None, "it is inside");
+    assert_eq!(scene.peers[&A].forecast(Ticket::new(2)), None, "it holds");
 }
 
-/// Not in the paper: a grant for a withdrawn client returns to the coordinator and goes to the next.
+/// Not in the paper.
 #[test]
 fn grant_for_withdrawn_client_is_returned() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -300,8 +294,7 @@ fn grant_for_withdrawn_client_is_returned() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Not in the paper: a client whose lease has expired discards the queue. B was served meanwhile, and must not become
-/// A's successor when A is granted again without an update of the queue.
+/// Not in the paper: B was served meanwhile, and must not become A's successor.
 #[test]
 fn client_with_expired_lease_discards_queue() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -318,11 +311,11 @@ fn client_with_expired_lease_discards_queue() {
     scene.pass(Span::from_secs(1));
     assert_eq!(scene.holders(), [A]);
     scene.release(A);
-    assert!(scene.find(A, B, "release").is_none(), "B has left long ago: {:?}", scene.wire);
+    assert!(scene.find(A, B, "release").is_none(), "B has finished: {:?}", scene.wire);
 }
 
-/// Returns a scene in which A has handed over to B, which does not receive the token and is considered dead, so that C
-/// holds; and what A has sent to B.
+/// A has handed over to B, which does not receive the token and counts as dead, so that C holds. Returns also what A
+/// has sent to B.
 fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
@@ -334,7 +327,7 @@ fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     (scene, late)
 }
 
-/// Not in the paper: a token that arrives after its lease is not used, unless the coordinator confirms it.
+/// Not in the paper: unless the coordinator confirms it.
 #[test]
 fn late_token_is_not_used() {
     let (mut scene, late) = considered_dead();
@@ -344,10 +337,10 @@ fn late_token_is_not_used() {
     assert_eq!(scene.holders(), [C]);
     scene.release(C);
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.holders(), [B], "and yet it is served");
+    assert_eq!(scene.holders(), [B], "it is served later");
 }
 
-/// Not in the paper: B knows the end of C's lease. That is no assurance for an earlier turn.
+/// Not in the paper: B knows the end of C's lease.
 #[test]
 fn lease_end_does_not_cover_earlier_turns() {
     let (mut scene, late) = considered_dead();
@@ -357,7 +350,7 @@ fn lease_end_does_not_cover_earlier_turns() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// Not in the paper: a new coordinator knows neither of B's turn nor of C's, and does not confirm B's.
+/// Not in the paper: a new coordinator knows neither of B's turn nor of C's.
 #[test]
 fn new_coordinator_accepts_only_a_holder() {
     let (mut scene, late) = considered_dead();

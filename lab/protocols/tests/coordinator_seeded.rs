@@ -1,4 +1,4 @@
-//! Seeded simulation of the coordinator protocol, at scale and with faults.
+//! Seeded simulation of the coordinator protocol.
 
 mod faults;
 
@@ -13,7 +13,6 @@ const SEEDS: u32 = 200;
 const THREE_OF_FIVE: Quorum = Quorum::new(5, 3);
 const TWO_OF_THREE: Quorum = Quorum::new(3, 2);
 
-/// Six clients.
 fn calm(quorum: Quorum) -> Experiment {
     faults::calm(quorum.replicas(), 6, SEEDS)
 }
@@ -23,14 +22,13 @@ fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     faults::holds(experiment, |me| Coordinator::new(me, &replicas, Config::REPAIRED))
 }
 
-/// Runs an experiment that counts violations.
 fn count(experiment: Experiment, quorum: Quorum, config: Config) -> Report {
     let replicas = Replicas::first(quorum);
     let experiment = Experiment { count_violations: true, ..experiment };
     faults::play(&experiment, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// Resets at most a minority of the replicas within the time that recovery takes.
+/// At most a minority of the replicas within the time that recovery takes.
 fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(10) * servers),
@@ -58,7 +56,7 @@ fn rough(faults: Faults) -> Experiment {
 
 #[test]
 fn repaired_form_holds_without_faults() {
-    assert_eq!(holds(&calm(THREE_OF_FIVE), THREE_OF_FIVE), 0, "nobody loses a lease");
+    assert_eq!(holds(&calm(THREE_OF_FIVE), THREE_OF_FIVE), 0, "no lease is lost");
     holds(&faults::calm(1, 6, SEEDS), Quorum::new(1, 1));
 }
 
@@ -98,12 +96,11 @@ fn repaired_form_holds_with_clients_on_replicas() {
     holds(&Experiment { peers: 6, servers: 0, ..rough(faults) }, THREE_OF_FIVE);
 }
 
-/// Leases are renewed, and sometimes lost.
 #[test]
 fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
     let lost = holds(&Experiment { workload, ..rough(everything(5)) }, THREE_OF_FIVE);
-    assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
+    assert!(lost > 0, "no lease was lost, so the run does not test it");
 }
 
 #[test]
@@ -111,7 +108,7 @@ fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
-/// Safety never depends on memory: with any number of resets, at most one client holds.
+/// Safety does not depend on memory.
 #[test]
 fn repaired_form_is_safe_with_unlimited_resets() {
     let faults = Faults { replica_life: Some(Span::from_secs(12)), resets_at_most: None, ..few_resets(3) };
@@ -119,7 +116,7 @@ fn repaired_form_is_safe_with_unlimited_resets() {
     assert_eq!((harm.violations, harm.stuck), (0, 0), "{harm:?}");
 }
 
-/// All three votes are needed: a reset stops the resource until the replica may vote again.
+/// A reset stops the resource until the replica may vote again.
 #[test]
 fn repaired_form_holds_with_resets_and_all_votes_needed() {
     let three_of_three = Quorum::new(3, 3);
@@ -127,9 +124,8 @@ fn repaired_form_holds_with_resets_and_all_votes_needed() {
     holds(&Experiment { faults, ..calm(three_of_three) }, three_of_three);
 }
 
-/// A hand-over takes one message: under overload, throughput is one over the mean latency, 10 per second; half of that
-/// for Sigma, which relays through replicas. If latencies differ much, the token is sometimes sent to a client that has
-/// finished, whose RELEASE was overtaken, and returns through the coordinator: that costs up to a third.
+/// One message per hand-over: one over the mean latency, 10 per second. If latencies differ much, the token is
+/// sometimes sent to a client that has finished, and returns through the coordinator: that costs up to a third.
 #[test]
 fn saturated_throughput_is_one_message_per_hand_over() {
     for (low, high, least) in [(100, 100, 9.0), (50, 150, 9.0), (0, 200, 6.0)] {
@@ -156,14 +152,14 @@ fn saturated_throughput_is_one_message_per_hand_over() {
     }
 }
 
-/// Check of the checker: in print only the first client is served.
+/// Check of the checker.
 #[test]
 fn printed_form_serves_one_client() {
     let harm = count(Experiment { trials: 20, ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE, Config::PRINTED).harm();
     assert_eq!((harm.grants, harm.stuck), (20, 20 * 6), "{harm:?}");
 }
 
-/// Check of the checker: with all repairs but the election, two coordinators grant to two clients.
+/// Check of the checker: two coordinators grant to two clients.
 #[test]
 fn election_by_time_stamp_allows_two_holders() {
     let config = Config { majority_lease: false, one_acts: false, ..Config::REPAIRED };

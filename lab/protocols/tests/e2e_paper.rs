@@ -1,5 +1,5 @@
-//! Paper tests of E2E, and each defect of §IV.A and §V.A beside its repair. `peerlock-explore` has the shortest runs of
-//! the defects that a search finds.
+//! Statements of the paper about E2E, and defects of §IV.A and §V.A beside their repairs. `peerlock-explore` has those
+//! that a search finds.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -23,7 +23,7 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-/// Returns a scene in which D was elected and has handed over to A, and late copies of D's REQUESTs.
+/// D was elected and has handed over to A. Returns also late copies of D's REQUESTs.
 fn handed_over() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
@@ -40,7 +40,6 @@ fn handed_over() -> (Scene, Vec<scene::InFlight<E2e>>) {
     (scene, late)
 }
 
-/// Returns the number of messages sent of each of these types.
 fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     kinds.map(|kind| {
         let at = <E2e as peerlock_protocols::Observe>::KINDS.iter().position(|name| *name == kind);
@@ -50,8 +49,8 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
 
 // Statements of the paper.
 
-/// §IV.A, 1: "it sends requests to all the responsible replicas". 3: "a RESPONSE message is routed directly to the
-/// original sender". 4: "it sends an IAMWINNER message to all the replicas".
+/// §IV.A, 1: "it sends requests to all the responsible replicas". 4: "it sends an IAMWINNER message to all the
+/// replicas".
 #[test]
 fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
     let scene = with_requests(REPAIRED, &[A]);
@@ -76,7 +75,7 @@ fn hop_that_knows_the_owner_stops_request() {
     assert!(scene.state(A).contains("then [") && scene.state(A).contains("@21]"), "{}", scene.state(A));
 }
 
-/// §IV.A, 7: "it sends a TOKEN message to the node next in line". 6: RELEASE; the repaired one names the successor.
+/// §IV.A, 7: "it sends a TOKEN message to the node next in line".
 #[test]
 fn token_carries_rest_of_queue_to_first_waiter() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -122,7 +121,7 @@ fn release_by_last_owner_clears_replicas_and_hops() {
     }
 }
 
-/// §V.A: "replicate and maintain the same queue of requests at the first n waiting requesters", here two.
+/// §V.A: "replicate and maintain the same queue of requests at the first n waiting requesters".
 #[test]
 fn first_waiters_receive_copy_of_queue() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -134,7 +133,7 @@ fn first_waiters_receive_copy_of_queue() {
     assert_eq!(sent(&scene, ["update"]), [2], "changes of one second in one message each");
 }
 
-/// §V.A: "the node holding the token fails": its successor has the queue, so no client requests again.
+/// §V.A: "the node holding the token fails".
 #[test]
 fn waiter_succeeds_crashed_owner_with_its_queue() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -152,8 +151,7 @@ fn waiter_succeeds_crashed_owner_with_its_queue() {
     assert_eq!(order, [A, B, C, D]);
 }
 
-/// §V.A: "failure of intermediate nodes": the next message takes another route and leaves its marks there. Where the
-/// routes part, the old one is cleared.
+/// §V.A: "failure of intermediate nodes".
 #[test]
 fn dead_hop_is_bypassed() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -168,7 +166,7 @@ fn dead_hop_is_bypassed() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// A replica that has moved is blank; renewals bring the votes there, and marks return with the next owner.
+/// A replica that has moved is blank.
 #[test]
 fn renewal_restores_vote_at_moved_replica() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -192,7 +190,6 @@ fn withdrawn_waiter_is_skipped() {
     assert_eq!(sent(&scene, ["withdraw", "token"]), [1, 1]);
 }
 
-/// The token is under way to a client that withdraws: its peer forwards it.
 #[test]
 fn token_for_withdrawn_client_is_forwarded() {
     let mut scene = with_requests(REPAIRED, &[A, B, C]);
@@ -220,7 +217,6 @@ fn tickets_of_one_peer_wait_independently() {
     }
 }
 
-/// Three renewals per lease, the first after a third of it.
 #[test]
 fn owner_renews_votes_three_times_per_lease() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -232,7 +228,7 @@ fn owner_renews_votes_three_times_per_lease() {
     assert_eq!(scene.holders(), [A]);
 }
 
-/// The token carries the rest of the lease. A has used most of it, and renews before the hand-over.
+/// A has used most of the lease that the token carries.
 #[test]
 fn hand_over_renews_a_short_lease_first() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -249,7 +245,6 @@ fn hand_over_renews_a_short_lease_first() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// The waiter B is elected after the lease of A, which is cut off.
 #[test]
 fn cut_off_owner_stops_before_next_one_enters() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -263,7 +258,6 @@ fn cut_off_owner_stops_before_next_one_enters() {
     assert!(scene.entered[1].2 > scene.entered[0].2, "the fencing number is above all that A's reign may have used");
 }
 
-/// A token that arrives after its lease is only a queue.
 #[test]
 fn late_token_is_only_a_queue() {
     let mut scene = with_requests(REPAIRED, &[A, B, C]);
@@ -274,13 +268,13 @@ fn late_token_is_only_a_queue() {
     assert_eq!(scene.holders(), [0; 0]);
     scene.wire.extend(late);
     scene.pass(Span::from_secs(1));
-    assert_eq!(sent(&scene, ["iamwinner"]), [18], "B needs votes of its own, and gets them as A's lease is over");
+    assert_eq!(sent(&scene, ["iamwinner"]), [18], "B needs votes of its own");
     scene.leave(B);
 
-    assert_eq!(scene.order(), [A, B, C], "and the queue was good for something");
+    assert_eq!(scene.order(), [A, B, C], "the queue was used");
 }
 
-/// The duplicate arrives after the turn, which had no waiters: it must not end the reign.
+/// The duplicate arrives after the turn, which had no waiters.
 #[test]
 fn duplicate_token_is_ignored() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -300,8 +294,7 @@ fn duplicate_token_is_ignored() {
     assert_eq!((scene.order(), scene.holders()), (vec![A, B, C], vec![C]));
 }
 
-/// D was elected, has released, and receives `Inquire` because of a late copy of its REQUEST. It must not return the
-/// vote, on which its successor depends.
+/// D receives `Inquire` because of a late copy of its REQUEST.
 #[test]
 fn former_owner_keeps_votes_of_its_successor() {
     let (mut scene, late) = handed_over();
@@ -318,8 +311,8 @@ fn former_owner_keeps_votes_of_its_successor() {
     }
 }
 
-/// D was elected, has handed over to A and restarts without state. B does not reach A and retries, so each replica
-/// sends D `Inquire`. D does not know whether its successor depends on the vote, and must not return it.
+/// B does not reach A and retries, so each replica sends D `Inquire`. D does not know whether its successor depends on
+/// the vote.
 #[test]
 fn restarted_owner_keeps_votes_of_its_successor() {
     let mut scene = with_requests(REPAIRED, &[D, A]);
@@ -331,12 +324,11 @@ fn restarted_owner_keeps_votes_of_its_successor() {
     scene.request(B);
     scene.pass(Span::from_secs(30));
 
-    assert!(sent(&scene, ["inquire"])[0] > 0, "nobody was asked: then this shows nothing");
+    assert!(sent(&scene, ["inquire"])[0] > 0, "no peer was asked, so the run tests nothing");
     assert_eq!(scene.order(), [D, A], "A has a lease of 60 s");
 }
 
-/// The same if the RELEASE has not reached the replicas, or a late REQUEST of D arrives after it. A new request of D
-/// does not matter.
+/// A late REQUEST of D arrives. A new request of D does not matter.
 #[test]
 fn late_request_of_restarted_owner_returns_no_vote() {
     let (mut scene, late) = handed_over();
@@ -350,7 +342,7 @@ fn late_request_of_restarted_owner_returns_no_vote() {
     assert_eq!((scene.holders(), sent(&scene, ["decline"])), (vec![A], [0]));
 }
 
-/// The replicas know of A's turn before A, whose token is still under way. A must not return the votes.
+/// A's token is still in flight.
 #[test]
 fn inquire_before_token_returns_no_vote() {
     let mut scene = with_requests(REPAIRED, &[D, A]);
@@ -359,15 +351,14 @@ fn inquire_before_token_returns_no_vote() {
     scene.cut_off = Some(D);
     scene.request(B);
     scene.pass(Span::from_secs(30));
-    assert!(sent(&scene, ["inquire"])[0] > 0, "nobody was asked: then this shows nothing");
+    assert!(sent(&scene, ["inquire"])[0] > 0, "no peer was asked, so the run tests nothing");
     scene.wire.extend(token);
     scene.stabilize();
 
     assert_eq!((scene.order(), scene.holders()), (vec![D, A], vec![A]));
 }
 
-/// Returns a scene with three waiters in which the lease of A, which has released, has expired: the token that it has
-/// sent to B is only a queue, and arrives now.
+/// A has released, and its lease has expired: the token that it has sent to B is only a queue, and arrives now.
 fn queue_for_b() -> Scene {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     scene.release(A);
@@ -379,7 +370,7 @@ fn queue_for_b() -> Scene {
     scene
 }
 
-/// The queue is the only copy. If its receiver has withdrawn, the next waiter gets it without waiting for its ping.
+/// The queue is the only copy.
 #[test]
 fn queue_for_withdrawn_client_is_forwarded() {
     let mut scene = queue_for_b();
@@ -391,7 +382,7 @@ fn queue_for_withdrawn_client_is_forwarded() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// The receiver withdraws later, before it is elected.
+/// Before it is elected.
 #[test]
 fn withdrawing_client_forwards_the_queue() {
     let mut scene = queue_for_b();
@@ -404,8 +395,7 @@ fn withdrawing_client_forwards_the_queue() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// The first waiter has crashed: the next one gets the queue, and is elected when the lease has expired, without
-/// waiting for its ping.
+/// The next waiter gets the queue, without waiting for its ping.
 #[test]
 fn token_for_crashed_client_delays_others_by_one_lease() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -418,7 +408,6 @@ fn token_for_crashed_client_delays_others_by_one_lease() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// Messages that no peer would send are dropped and reported.
 #[test]
 fn invalid_messages_are_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
@@ -462,7 +451,6 @@ fn claim_without_votes_allows_two_holders() {
     assert_eq!(inside, [2, 1]);
 }
 
-/// In print the votes of an owner that crashes without a waiter are lost.
 #[test]
 fn without_leases_crashed_owner_blocks_forever() {
     let order = [false, true].map(|leases| {
@@ -475,7 +463,6 @@ fn without_leases_crashed_owner_blocks_forever() {
     assert_eq!(order, [vec![A], vec![A, B]]);
 }
 
-/// In print a lost message is lost forever.
 #[test]
 fn without_retries_a_lost_request_waits_forever() {
     let inside = [false, true].map(|asks_again| {

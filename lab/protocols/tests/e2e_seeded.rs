@@ -1,4 +1,4 @@
-//! Seeded simulation of E2E on fixed routes, at scale and with faults.
+//! Seeded simulation of E2E on fixed routes.
 
 mod on_routes;
 
@@ -9,7 +9,7 @@ use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
 use peerlock_types::Span;
 
-/// A lease as short as Sigma's, which shortens the runs, and pings to match.
+/// A lease as short as Sigma's, which shortens the runs.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
 fn holds(experiment: &Experiment) -> u64 {
@@ -41,22 +41,20 @@ fn repaired_form_holds_with_all_faults() {
     holds(&rough(on_routes::everything()));
 }
 
-/// Leases are renewed, and sometimes lost.
 #[test]
 fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 5);
     let lost = holds(&Experiment { workload, ..rough(on_routes::everything()) });
-    assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
+    assert!(lost > 0, "no lease was lost, so the run does not test it");
 }
 
-/// Leases, by clocks that differ, after many hand-overs of the token.
+/// By clocks that differ, after many hand-overs.
 #[test]
 fn repaired_form_holds_with_owners_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);
 }
 
-/// Check of the checker: the printed form leaves most clients waiting; if RELEASE does not name the successor, two
-/// clients hold.
+/// Check of the checker.
 #[test]
 fn printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };

@@ -1,7 +1,5 @@
-//! Paper tests of Fair-K: statements of the paper about single steps of single peers, and our departures.
-//!
-//! One test per statement, with its section, in three parts: state, event, check. There is no network: the test
-//! delivers messages itself. Statements about all orders of events are explored in `peerlock-explore`.
+//! Statements of the Fair-K paper about single peers, and our departures. Those about all orders of events are explored
+//! in `peerlock-explore`.
 
 use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message, Token, TokenLocations};
 use peerlock_protocols::{Cx, Effect, Grant, Input, Never, Observe, step};
@@ -9,13 +7,12 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Effects = Vec<Effect<Message, Never>>;
 
-/// One node of the paper.
 struct Node {
     me: PeerId,
     fair_k: FairK,
 }
 
-/// Returns node `me` after the paper's *Initialization* with `nodes` nodes and `k` tokens, in the printed form.
+/// After the paper's *Initialization*, in the printed form.
 fn node(me: u64, nodes: u64, k: u32) -> Node {
     let me = PeerId::new(me);
     Node { me, fair_k: FairK::new(me, &Layout::printed(nodes, k), Config::PRINTED) }
@@ -28,17 +25,15 @@ impl Node {
         effects
     }
 
-    /// Request_CS.
     fn request(&mut self, ticket: u64) -> Effects {
         self.step(Input::Request(Ticket::new(ticket)))
     }
 
-    /// Release_CS.
     fn release(&mut self, ticket: u64) -> Effects {
         self.step(Input::Release(Ticket::new(ticket)))
     }
 
-    /// Delivers a message; its sender does not matter.
+    /// The sender does not matter.
     fn receive(&mut self, message: Message) -> Effects {
         self.step(Input::Message { from: PeerId::new(99), message })
     }
@@ -48,7 +43,6 @@ impl Node {
     }
 }
 
-/// Returns the first request of a node.
 fn first(peer: u64) -> Claim {
     claim(peer, 1)
 }
@@ -57,7 +51,7 @@ fn claim(peer: u64, ticket: u64) -> Claim {
     Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
 }
 
-/// Returns a node's place in a queue before its first request.
+/// A node's place in a queue before its first request.
 fn initial(peer: u64) -> Claim {
     claim(peer, 0)
 }
@@ -87,7 +81,7 @@ fn enter(ticket: u64, slot: u32, fencing: u64) -> Effect<Message, Never> {
     Effect::Grant { ticket: Ticket::new(ticket), grant: Grant { slot, fencing } }
 }
 
-/// §3.2, Initialization: node 0 is the parent of all others.
+/// §3.2, Initialization.
 #[test]
 fn node_0_is_initial_parent_and_root() {
     let parents = (0..4).map(|me| node(me, 4, 2).parent());
@@ -95,7 +89,7 @@ fn node_0_is_initial_parent_and_root() {
     assert_eq!(parents.collect::<Vec<_>>(), [None, Some(0), Some(0), Some(0)]);
 }
 
-/// §3.2, Initialization, and §3.4, Safety: the k nodes with the lowest numbers have the tokens.
+/// §3.2, Initialization, and §3.4, Safety.
 #[test]
 fn first_k_nodes_start_with_a_token() {
     let tokens = (0..4).map(|me| node(me, 4, 2).fair_k.tokens());
@@ -103,7 +97,7 @@ fn first_k_nodes_start_with_a_token() {
     assert_eq!(tokens.collect::<Vec<_>>(), [1, 1, 0, 0]);
 }
 
-/// *Departure from §3.1*, which has k ≤ n: with more tokens than nodes, some nodes start with several.
+/// *Departure from §3.1*, which has k ≤ n.
 #[test]
 fn surplus_tokens_are_distributed_in_turn() {
     let tokens = (0..2).map(|me| node(me, 2, 5).fair_k.tokens());
@@ -111,7 +105,7 @@ fn surplus_tokens_are_distributed_in_turn() {
     assert_eq!(tokens.collect::<Vec<_>>(), [3, 2]);
 }
 
-/// §3.2, Initialization: node 0 is the only coordinator.
+/// §3.2, Initialization.
 #[test]
 fn node_0_is_initial_coordinator() {
     let coordinators = (0..4).map(|me| node(me, 4, 2).fair_k.is_coordinator());
@@ -119,8 +113,7 @@ fn node_0_is_initial_coordinator() {
     assert_eq!(coordinators.collect::<Vec<_>>(), [true, false, false, false]);
 }
 
-/// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0. The first
-/// request joins queue 0, whose tail is node 0 itself, and the requester receives the rest of the array.
+/// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0.
 #[test]
 fn initial_tails_are_token_holders_and_first_queue_is_0() {
     let mut node = node(0, 4, 3);
@@ -131,7 +124,7 @@ fn initial_tails_are_token_holders_and_first_queue_is_0() {
     assert_eq!(effects, [send(3, token(1, 0, 1)), send(3, token_locations(1, &tails, 1))]);
 }
 
-/// §3.2, Request_CS: a node with the token enters without a request.
+/// §3.2, Request_CS.
 #[test]
 fn node_with_token_enters_without_message() {
     let mut node = node(1, 4, 2);
@@ -142,8 +135,7 @@ fn node_with_token_enters_without_message() {
     assert_eq!(node.parent(), Some(0), "its place in the tree stays");
 }
 
-/// §3.2, Request_CS: a node without a token sends a request to its parent and has no parent from then on. §3.1: it does
-/// not enter without a token.
+/// §3.2, Request_CS, and §3.1.
 #[test]
 fn node_without_token_requests_at_parent_and_becomes_root() {
     let mut node = node(3, 4, 2);
@@ -154,7 +146,7 @@ fn node_without_token_requests_at_parent_and_becomes_root() {
     assert_eq!(node.parent(), None);
 }
 
-/// §3.2, Release_CS: the token goes to the child; the node discards both.
+/// §3.2, Release_CS.
 #[test]
 fn release_sends_token_to_child() {
     let mut node = node(1, 4, 2);
@@ -165,10 +157,10 @@ fn release_sends_token_to_child() {
 
     assert_eq!(effects, [send(3, token(1, 1, 4))]);
     assert_eq!(node.fair_k.tokens(), 0);
-    assert_eq!(node.request(2), [send(3, request(claim(1, 2)))], "without a token it has to ask");
+    assert_eq!(node.request(2), [send(3, request(claim(1, 2)))], "it requests a token");
 }
 
-/// §3.2, Release_CS: without a child the token remains.
+/// §3.2, Release_CS.
 #[test]
 fn release_without_child_keeps_token() {
     let mut node = node(1, 4, 2);
@@ -181,8 +173,7 @@ fn release_without_child_keeps_token() {
     assert_eq!(node.request(2), [enter(2, 1, 4)]);
 }
 
-/// §3.2, Process_Request(r): a node that is not the root forwards the request to its parent, and the requester becomes
-/// its parent (path reversal).
+/// §3.2, Process_Request(r): path reversal.
 #[test]
 fn forwarded_request_makes_requester_the_parent() {
     let mut node = node(2, 4, 2);
@@ -193,8 +184,7 @@ fn forwarded_request_makes_requester_the_parent() {
     assert_eq!(node.parent(), Some(3));
 }
 
-/// §3.2, Process_Request(r), at a root that is the coordinator: `child` goes to the tail that `counter_number` selects,
-/// `token_locations` with the new tail and counter to r, and r becomes the parent.
+/// §3.2, Process_Request(r), at a root that is the coordinator.
 #[test]
 fn coordinator_assigns_request_and_passes_role_to_requester() {
     let mut node = node(3, 4, 2);
@@ -209,7 +199,7 @@ fn coordinator_assigns_request_and_passes_role_to_requester() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2: the queues are filled round robin; queue 0 follows queue k − 1.
+/// §3.2.
 #[test]
 fn queues_are_filled_round_robin() {
     let tails = [initial(0), initial(1), initial(2)];
@@ -227,8 +217,7 @@ fn queues_are_filled_round_robin() {
     }
 }
 
-/// §3.2, Process_Request(r), at a root that is not yet the coordinator: r is its `next` and its parent, and receives
-/// nothing until the role has arrived.
+/// §3.2, Process_Request(r), at a root that is not yet the coordinator.
 #[test]
 fn root_without_role_stores_next() {
     let mut node = node(3, 4, 2);
@@ -240,8 +229,7 @@ fn root_without_role_stores_next() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2, Process_Token_Locations(a, b), with a `next`: it is assigned like a request, and becomes coordinator and
-/// parent.
+/// §3.2, Process_Token_Locations(a, b), with a `next`.
 #[test]
 fn role_passes_through_node_with_next() {
     let mut node = node(3, 4, 2);
@@ -256,8 +244,7 @@ fn role_passes_through_node_with_next() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2, Process_Token_Locations(a, b), without a `next`: the node stays coordinator. Table 1: a coordinator is a node
-/// with *token_locations*.
+/// §3.2, Process_Token_Locations(a, b), without a `next`; Table 1.
 #[test]
 fn role_stays_with_node_without_next() {
     let mut node = node(3, 4, 2);
@@ -270,7 +257,7 @@ fn role_stays_with_node_without_next() {
     assert_eq!(node.parent(), None);
 }
 
-/// §3.2, Process_Token: the node has the token and enters. The second half is only in the prose.
+/// §3.2, Process_Token; entering is only in the prose.
 #[test]
 fn received_token_is_granted() {
     let mut node = node(3, 4, 2);
@@ -282,7 +269,7 @@ fn received_token_is_granted() {
     assert_eq!(node.fair_k.tokens(), 1);
 }
 
-/// §3.2, Process_Child(r), before the node has left the critical section: r is child and parent. Here the node waits.
+/// §3.2, Process_Child(r), before the node has left the critical section.
 #[test]
 fn waiting_node_serves_its_child_next() {
     let mut node = node(3, 4, 2);
@@ -296,7 +283,7 @@ fn waiting_node_serves_its_child_next() {
     assert_eq!(node.release(1), [send(2, token(1, 0, 3))]);
 }
 
-/// §3.2, Process_Child(r), before the node has left the critical section. Here the node is in it.
+/// §3.2, Process_Child(r), before the node has left the critical section.
 #[test]
 fn holder_keeps_token_from_child_until_release() {
     let mut node = node(1, 4, 2);
@@ -309,7 +296,7 @@ fn holder_keeps_token_from_child_until_release() {
     assert_eq!(node.parent(), Some(3));
 }
 
-/// §3.2, Process_Child(r), afterwards: the token goes to r at once, and r is the parent here, too.
+/// §3.2, Process_Child(r), afterwards.
 #[test]
 fn idle_token_is_sent_to_child_at_once() {
     let mut node = node(1, 4, 2);
@@ -323,7 +310,7 @@ fn idle_token_is_sent_to_child_at_once() {
     assert_eq!(node.parent(), Some(3));
 }
 
-/// *Departure from §3.2*, Process_Child(r): the repaired form does not change the parent.
+/// *Departure from §3.2*, Process_Child(r).
 #[test]
 fn repaired_child_does_not_become_parent() {
     let me = PeerId::new(3);
@@ -337,20 +324,19 @@ fn repaired_child_does_not_become_parent() {
     assert_eq!(node.parent(), Some(1));
 }
 
-/// §3.4, Safety: tokens are never created. An event changes the number of tokens only by those that it delivers or
-/// sends.
+/// §3.4, Safety: an event changes the number of tokens only by those that it delivers or sends.
 #[test]
 fn events_conserve_tokens() {
     type Event = fn(&mut Node) -> Effects;
     let events: [(&str, i64, Event); 8] = [
-        ("enters with its own token", 0, |node| node.request(1)),
-        ("takes a child", 0, |node| node.receive(child(1, 0, first(3)))),
+        ("enters with its token", 0, |node| node.request(1)),
+        ("receives a child", 0, |node| node.receive(child(1, 0, first(3)))),
         ("forwards a request", 0, |node| node.receive(request(first(2)))),
-        ("leaves", 0, |node| node.release(1)),
-        ("asks", 0, |node| node.request(2)),
-        ("gets the role", 0, |node| node.receive(token_locations(2, &[claim(1, 2), first(2)], 1))),
-        ("gets a token", 1, |node| node.receive(token(2, 0, 9))),
-        ("leaves again", 0, |node| node.release(2)),
+        ("releases", 0, |node| node.release(1)),
+        ("requests", 0, |node| node.request(2)),
+        ("receives the role", 0, |node| node.receive(token_locations(2, &[claim(1, 2), first(2)], 1))),
+        ("receives a token", 1, |node| node.receive(token(2, 0, 9))),
+        ("releases again", 0, |node| node.release(2)),
     ];
     let mut node = node(1, 4, 2);
     for (what, brought, event) in events {
@@ -366,8 +352,7 @@ fn events_conserve_tokens() {
     }
 }
 
-/// §3.4, Property 1: a root that requests has the token. A node that has requested is a root; if no request follows, it
-/// is still one after its turn, with the token.
+/// §3.4, Property 1: a root that requests has the token.
 #[test]
 fn requesting_root_has_the_token() {
     let mut node = node(3, 4, 2);
@@ -382,8 +367,7 @@ fn requesting_root_has_the_token() {
     assert_eq!(effects, [enter(2, 0, 3)]);
 }
 
-/// §3.4, Property 2, one step: a request that reaches a node with a parent is forwarded, even if the node waits or
-/// holds.
+/// §3.4, Property 2, one step.
 #[test]
 fn request_is_forwarded_through_waiting_node() {
     let mut node = node(3, 5, 2);
@@ -396,7 +380,7 @@ fn request_is_forwarded_through_waiting_node() {
     assert_eq!(node.parent(), Some(4));
 }
 
-/// §3.4, Property 3, one step, and §3.2 on FIFO order: along one queue the token passes in the order of assignment.
+/// §3.4, Property 3, one step, and §3.2 on FIFO order.
 #[test]
 fn queue_is_served_in_order_of_assignment() {
     let (mut one, mut two, mut three) = (node(1, 4, 1), node(2, 4, 1), node(3, 4, 1));
@@ -413,7 +397,7 @@ fn queue_is_served_in_order_of_assignment() {
     assert_eq!(left, [vec![send(2, token(1, 0, 2))], vec![send(3, token(1, 0, 3))], vec![]]);
 }
 
-/// §3.4, Property 4, one step: a node that has released before the role arrives still passes it on.
+/// §3.4, Property 4, one step.
 #[test]
 fn released_node_still_passes_role_on() {
     let mut node = node(3, 4, 2);
@@ -428,15 +412,14 @@ fn released_node_still_passes_role_on() {
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
 }
 
-/// *Ours*: fencing numbers of slot s are s + 1 plus multiples of k, so they increase per slot and no two slots share
-/// one.
+/// *Ours*: fencing numbers of slot s are s + 1 plus multiples of k.
 #[test]
 fn fencing_numbers_of_slots_are_disjoint() {
     let mut numbers = Vec::new();
     for me in 0..3 {
         let mut node = node(me, 3, 3);
         for ticket in 1..=4 {
-            let [Effect::Grant { grant, .. }] = node.request(ticket)[..] else { panic!("its own token is at hand") };
+            let [Effect::Grant { grant, .. }] = node.request(ticket)[..] else { panic!("it has an idle token") };
             numbers.push((grant.slot, grant.fencing));
             node.release(ticket);
         }
@@ -447,7 +430,7 @@ fn fencing_numbers_of_slots_are_disjoint() {
     assert!(numbers.windows(2).all(|pair| pair[0].1 < pair[1].1), "{numbers:?}");
 }
 
-/// *Ours*: the place of a withdrawn client forwards the token at once.
+/// *Ours*.
 #[test]
 fn withdrawn_place_forwards_token() {
     let mut node = node(3, 4, 2);
@@ -457,10 +440,10 @@ fn withdrawn_place_forwards_token() {
 
     let effects = node.receive(token(1, 0, 1));
 
-    assert_eq!(effects, [send(2, token(1, 0, 1))], "and the fencing number was not used up");
+    assert_eq!(effects, [send(2, token(1, 0, 1))], "the fencing number is not used");
 }
 
-/// *Ours*: without a child, the token of a withdrawn place stays.
+/// *Ours*.
 #[test]
 fn withdrawn_place_without_child_keeps_token() {
     let mut node = node(3, 4, 2);
@@ -473,7 +456,7 @@ fn withdrawn_place_without_child_keeps_token() {
     assert_eq!(node.request(2), [enter(2, 0, 1)]);
 }
 
-/// *Ours*: the tail has released and its token is in use again when `child` arrives late.
+/// *Ours*: the tail has released and its token is in use again.
 #[test]
 fn late_child_follows_current_user_of_token() {
     let mut node = node(1, 4, 2);
@@ -487,7 +470,7 @@ fn late_child_follows_current_user_of_token() {
     assert_eq!(node.release(2), [send(3, token(1, 1, 6))]);
 }
 
-/// *Ours*: an unexpected token is reported, and kept.
+/// *Ours*.
 #[test]
 fn token_for_unknown_ticket_is_reported_and_kept() {
     let mut node = node(3, 4, 2);
@@ -498,7 +481,7 @@ fn token_for_unknown_ticket_is_reported_and_kept() {
     assert_eq!(node.fair_k.tokens(), 1);
 }
 
-/// *Departure from §3.1*: several clients wait at one node. The second request at a waiting root follows the first.
+/// *Departure from §3.1*: several clients wait at one node.
 #[test]
 fn second_client_of_waiting_root_follows_first() {
     let mut node = node(1, 2, 1);

@@ -1,5 +1,5 @@
-//! Fair-K with late binding: undelivered messages and dead peers. No network; state, event, check.
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+//! Fair-K with late binding: undelivered messages and dead peers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use peerlock_protocols::fair_k_late::{Config, Message, Update};
 use peerlock_protocols::token::{Claim, Layout};
@@ -18,7 +18,7 @@ fn feed(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effec
     effects
 }
 
-/// Returns a peer of a resource whose coordinator and token holder is `HOME`.
+/// The coordinator and token holder is `HOME`.
 fn peer(me: PeerId) -> FairKLate {
     FairKLate::new(me, &Layout { root: HOME, tokens: vec![HOME] }, Config::default())
 }
@@ -71,7 +71,7 @@ fn other_undelivered_messages_are_resent() {
     assert_eq!(one, before);
 }
 
-/// Otherwise the token would arrive and stay unused, while the coordinator waits for its hand-over.
+/// Without the report the coordinator waits for a hand-over of an unused token.
 #[test]
 fn dead_successor_of_expected_token_is_reported() {
     let mut one = peer(ME);

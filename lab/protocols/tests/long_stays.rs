@@ -1,7 +1,5 @@
-//! The number of times a waiter is passed with several slots while some clients never release: peers of late binding in
-//! virtual time, with messages of one millisecond.
-//!
-//! `cargo test -p peerlock-protocols --test long_stays -- --nocapture` prints the tables.
+//! How often late binding passes a waiter with several slots while some clients never release. `cargo test -p
+//! peerlock-protocols --test long_stays -- --nocapture` prints the tables.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,39 +9,37 @@ use peerlock_protocols::token::Layout;
 use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, step};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
-/// Message delay, in microseconds.
+/// Delay, in microseconds.
 const MESSAGE: u64 = 1000;
 
 const SECOND: u64 = 1_000_000;
 
-/// A closed loop: each client is at a peer of its own, and requests again after each release.
+/// Each client is at a peer of its own, and requests again after each release.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     slots: u32,
     /// Clients that enter first and never release.
     long: u32,
-    /// The other clients.
     others: u32,
-    /// Mean of their stays, in microseconds, uniform between a half and one and a half of it.
+    /// The mean of the others' stays, in microseconds, uniform between a half and one and a half of it.
     stay: u64,
-    /// Length of the run, in microseconds.
+    /// In microseconds.
     lasts: u64,
 }
 
 impl Loop {
-    /// Returns the bound of lab/docs/papers/fair-k-late.md, which is higher if stays are so short that successors are
-    /// sent ahead.
+    /// The bound of lab/docs/papers/fair-k-late.md, higher if stays are so short that successors are sent ahead.
     fn most_passes(&self) -> u64 {
         let more = if self.stay < 2 * MESSAGE { 3 } else { 2 };
         u64::from(2 * self.slots * (self.long + more))
     }
 }
 
-/// Measurements of the other clients.
+/// Of the other clients.
 #[derive(Debug, Default)]
 struct Found {
     entries: u64,
-    /// The sum of all waits and the longest one, in microseconds. The longest includes unfinished waits.
+    /// The sum of all waits and the longest one, also unfinished, in microseconds.
     waited: u64,
     longest: u64,
     /// The maximum number of entries by later requests during one wait.
@@ -58,7 +54,6 @@ enum Event {
     Arrive { from: u64, to: u64, message: Message },
 }
 
-/// A waiting request.
 struct Waiter {
     asked: u64,
     passes: u64,
@@ -100,7 +95,7 @@ impl Play {
         }
     }
 
-    /// Runs the loop. The first peer is coordinator and has no client.
+    /// The first peer is coordinator and has no client.
     fn run(mut self) -> Found {
         (1..self.peers.len() as u64).for_each(|peer| self.schedule(peer * 10 * MESSAGE, Event::Ask(peer)));
         while let Some(Reverse((at, number))) = self.queue.pop().filter(|Reverse((at, _))| *at < self.of.lasts) {
@@ -171,7 +166,6 @@ impl Play {
     }
 }
 
-/// Runs these loops and prints a table.
 fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Found)> {
     println!(
         "| k | long stays | others | mean stay | mean wait | longest | most passes | bound | messages per entry |"
@@ -194,7 +188,7 @@ fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Found)> {
     all.inspect(show).collect()
 }
 
-/// Slots, long stays and other clients. In most cases no more clients wait than there are slots.
+/// Slots, long stays and other clients.
 const LONG: [(u32, u32, u32); 11] = [
     (2, 1, 3),
     (2, 1, 4),
@@ -221,7 +215,7 @@ fn passes_are_bounded_with_endless_stays() {
     }
 }
 
-/// Waiters do not depend on a stay that is known to be long, so the others are served nearly in order.
+/// Waiters do not depend on a stay that is known to be long.
 #[test]
 fn longest_wait_with_long_stays_is_near_the_mean() {
     let loops = LONG.map(|(slots, long, others)| Loop { slots, long, others, stay: SECOND, lasts: 600 * SECOND });

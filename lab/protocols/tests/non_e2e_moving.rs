@@ -1,4 +1,4 @@
-//! Seeded simulation of Non-E2E on changing routes: hops die, and replicas move to other peers without their memory.
+//! Seeded simulation of Non-E2E on changing routes.
 
 mod moving;
 
@@ -22,7 +22,7 @@ fn repaired_form_holds_on_changing_routes_with_faults() {
     holds(&everything());
 }
 
-/// Check of the checker: the printed form leaves most clients waiting.
+/// Check of the checker.
 #[test]
 fn printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };
@@ -30,7 +30,7 @@ fn printed_form_loses_requests() {
     assert!((0..10).map(|seed| found(seed).harm().stuck).sum::<u64>() > 10);
 }
 
-/// The bound of 2m − n is tight: beyond it two clients hold.
+/// The bound of 2m − n is tight.
 #[test]
 fn too_many_moves_allow_two_holders() {
     let workload = faults::closed(Span::from_secs(2), Span::from_secs(2), 10);

@@ -1,4 +1,4 @@
-//! Paper tests of Non-E2E, and each defect of §IV.B beside its repair.
+//! Statements of the paper about Non-E2E, and each defect of §IV.B beside its repair.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -22,8 +22,7 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
 
 // Statements of the paper.
 
-/// §IV.B, 1: "it sends a REQUEST message to all the responsible replicas". 2: "their replica list is updated and the
-/// REQUEST message continues to be routed". 3: "a GRANTREQ message is routed directly to the requester".
+/// §IV.B, 2: "their replica list is updated and the REQUEST message continues to be routed".
 #[test]
 fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     for config in [Config::PRINTED, Config::REPAIRED] {
@@ -43,8 +42,7 @@ fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     }
 }
 
-/// 2: "If found then the request is queued locally on the node and a GRANTREQ message is sent to the requester,
-/// containing the current holder of the replica."
+/// 2: "If found then the request is queued locally on the node and a GRANTREQ message is sent to the requester".
 #[test]
 fn first_hop_with_entry_queues_request() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);
@@ -70,9 +68,8 @@ fn replica_that_has_voted_queues_request() {
     );
 }
 
-/// 4: "All quorum set members update their replica list by deleting the respective entry from it and forward the
-/// message together with a list of requests." "The next owner of this replica is then determined from this newly
-/// assembled queue."
+/// 4: "forward the message together with a list of requests"; "The next owner of this replica is then determined from
+/// this newly assembled queue."
 #[test]
 fn release_brings_queues_of_all_hops_to_replica() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D, C, B]);
@@ -80,7 +77,7 @@ fn release_brings_queues_of_all_hops_to_replica() {
     scene.release(A);
     scene.stabilize();
 
-    assert_eq!(scene.holders(), [D], "who came first of all");
+    assert_eq!(scene.holders(), [D], "the earliest waiter");
     for replica in 0..3 {
         let state = scene.state(replica);
         assert!(state.contains("@23, grant ") && state.ends_with("queue [3000000001@22, 4000000001@21]"), "{state}");
@@ -108,8 +105,7 @@ fn majority_of_votes_is_enough() {
     assert_eq!(scene.holders(), [D]);
 }
 
-/// Returns a scene in which A, B and C have a vote each, so that none has two, and are queued behind one another
-/// elsewhere.
+/// A, B and C have a vote each, and are queued behind one another elsewhere.
 fn split(config: Config) -> Scene {
     let mut scene = new_scene(config);
     for client in [A, B, C] {
@@ -135,8 +131,7 @@ fn split(config: Config) -> Scene {
     scene
 }
 
-/// 5: "If no requester receives majority of the votes, all of them propagate a YIELD message." 6: "… after a random
-/// time period".
+/// 5: "all of them propagate a YIELD message." 6: "… after a random time period".
 #[test]
 fn printed_clients_all_yield_after_split_vote() {
     let mut scene = split(Config { hearsay: true, ..Config::PRINTED });
@@ -145,8 +140,7 @@ fn printed_clients_all_yield_after_split_vote() {
     assert!(scene.sent[3] > 0, "{:?}", scene.sent);
 }
 
-/// §V.B: "In case a node in the path fails, its predecessor routes a new request message to the replica, creating a new
-/// quorum path."
+/// §V.B: "its predecessor routes a new request message to the replica, creating a new quorum path."
 #[test]
 fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
@@ -160,8 +154,7 @@ fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §V.B: "… and its successor directs a cleanup message to clear the old quorum nodes from the failed node to the
-/// replica."
+/// §V.B: "its successor directs a cleanup message to clear the old quorum nodes from the failed node to the replica."
 #[test]
 fn successor_of_dead_hop_cleans_up() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
@@ -176,9 +169,7 @@ fn successor_of_dead_hop_cleans_up() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// §V.B: "the replica fails after receiving the partially assembled queue … an alive predecessor would act as the
-/// temporary token holder, where the new queue would be rebuilt." Requests queued at the hop survive the crash of its
-/// predecessor, too.
+/// §V.B: "an alive predecessor would act as the temporary token holder, where the new queue would be rebuilt."
 #[test]
 fn last_hop_keeps_queue_until_replica_has_it() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
@@ -189,12 +180,12 @@ fn last_hop_keeps_queue_until_replica_has_it() {
         scene.kill(replica); // With the queues on their way to them.
     }
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.holders(), [C], "peer 13 is the replicas now");
+    assert_eq!(scene.holders(), [C], "peer 13 hosts the replicas");
     scene.leave(C);
     assert_eq!(scene.order(), [A, C, B]);
 }
 
-/// §II: a replica may lose its memory. Waiters retry and regain their places.
+/// §II: a replica may lose its memory.
 #[test]
 fn waiters_retry_after_resets() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D, C]);
@@ -207,7 +198,7 @@ fn waiters_retry_after_resets() {
     }
 }
 
-/// A key gets another owner: the new one is a replica without memory, the old one forwards what still reaches it.
+/// The former owner of the key forwards what still reaches it.
 #[test]
 fn moved_replica_has_no_memory() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D]);
@@ -217,7 +208,7 @@ fn moved_replica_has_no_memory() {
         assert_eq!(scene.state(replica.into()), "idle");
     }
     scene.pass(Span::from_secs(30));
-    assert_eq!(scene.holders(), [A], "who renews its votes");
+    assert_eq!(scene.holders(), [A], "A renews its votes");
     scene.leave(A);
     assert_eq!(scene.order(), [A, D]);
 }
@@ -233,7 +224,6 @@ fn withdrawn_waiter_is_skipped() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Requests behind a withdrawn one are queued in its place.
 #[test]
 fn requests_behind_withdrawn_one_take_its_place() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
@@ -270,7 +260,6 @@ fn fencing_numbers_increase_past_crashed_holder() {
     assert!(scene.entered.windows(2).all(|pair| pair[0].2 < pair[1].2), "{:?}", scene.entered);
 }
 
-/// A holder that is cut off stops before another one enters.
 #[test]
 fn cut_off_holder_stops_in_time() {
     let mut scene = with_requests(Config::REPAIRED, &[A, B]);
@@ -282,7 +271,7 @@ fn cut_off_holder_stops_in_time() {
     assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }
 
-/// Renewals go straight to the replicas: a message and an answer per vote, for any length of the route.
+/// For any length of the route.
 #[test]
 fn renewal_takes_two_messages_per_vote() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);
@@ -292,7 +281,6 @@ fn renewal_takes_two_messages_per_vote() {
     assert_eq!(renewals, [9, 9, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// Messages that no peer would send are dropped and reported.
 #[test]
 fn invalid_messages_are_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
@@ -322,7 +310,7 @@ fn invalid_messages_are_dropped() {
 
 // The defects of the printed form, each with and without its repair.
 
-/// A hop that receives two requests of one client names it as holder, and the client takes that for the vote.
+/// A hop that receives two requests of one client names it as holder.
 #[test]
 fn hop_answer_counted_as_vote_allows_two_holders() {
     let play = |hearsay| {
@@ -351,7 +339,6 @@ fn split_vote_is_resolved_by_surfacing() {
     assert_eq!(play(false), []);
 }
 
-/// A finished client, left in a hop's queue, later gets a vote and keeps it.
 #[test]
 fn vote_for_finished_client_is_returned() {
     let play = |answers_ghosts| {
@@ -370,7 +357,6 @@ fn vote_for_finished_client_is_returned() {
     assert_eq!(play(false), [A]);
 }
 
-/// A late RELEASE takes the vote from the next request of the same client, which holds with it.
 #[test]
 fn late_release_does_not_affect_next_request() {
     let play = |epochs| {
@@ -409,7 +395,6 @@ fn lost_release_does_not_lose_its_queue() {
     assert_eq!(play(false), [A]);
 }
 
-/// In print a holder that crashes keeps its votes.
 #[test]
 fn crashed_holder_loses_its_votes() {
     let play = |leases| {

@@ -1,4 +1,4 @@
-//! Seeded simulation of Non-E2E on fixed routes, at scale and with faults.
+//! Seeded simulation of Non-E2E on fixed routes.
 
 mod on_routes;
 
@@ -32,7 +32,7 @@ fn repaired_form_holds_with_all_faults() {
     holds(&rough(on_routes::everything()));
 }
 
-/// Leases, by clocks that differ, after a wait in a hop's queue: a holder that is cut off stops in time.
+/// By clocks that differ, after a wait in a hop's queue.
 #[test]
 fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);

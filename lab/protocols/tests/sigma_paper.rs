@@ -1,4 +1,4 @@
-//! Paper tests of Sigma, and each defect of Figures 5 and 6 beside its repair.
+//! Statements of the Sigma paper, and each defect of Figures 5 and 6 beside its repair.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -9,14 +9,14 @@ use peerlock_types::{Span, Ticket};
 use scene::Scene;
 use scene::votes::{A, B, C, NEWCOMER};
 
-/// Plays a scene in the printed form and in the repaired one.
+/// In the printed form and in the repaired one.
 fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
     [Config::PRINTED, Config::REPAIRED].map(play)
 }
 
 // Statements of the paper.
 
-/// §4, case 1: one REQUEST, RESPONSE and RELEASE per replica without contention.
+/// §4, case 1.
 #[test]
 fn idle_resource_costs_three_messages_per_replica() {
     let sent = both(|config| {
@@ -31,8 +31,7 @@ fn idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4: a replica gives its vote at once or queues the request, and grants it at RELEASE: a fourth message per replica
-/// for a waiter.
+/// §4: a replica gives its vote at once or queues the request, and grants it at RELEASE.
 #[test]
 fn waiter_is_granted_at_release() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -62,7 +61,7 @@ fn withdrawn_waiter_is_skipped() {
     assert_eq!(scene.entered.iter().map(|&(peer, ..)| peer).collect::<Vec<_>>(), [A, C]);
 }
 
-/// Not in the paper: tickets of one peer are independent clients.
+/// Not in the paper.
 #[test]
 fn tickets_of_one_peer_wait_independently() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -76,7 +75,7 @@ fn tickets_of_one_peer_wait_independently() {
     }
 }
 
-/// §4, informed backoff: after a reset, retries rebuild the queue in nearly the same order.
+/// §4, informed backoff: retries rebuild the queue in nearly the same order.
 #[test]
 fn retries_rebuild_reset_replica() {
     let mut scene = Scene::new(3, 3, Config::REPAIRED);
@@ -89,11 +88,10 @@ fn retries_rebuild_reset_replica() {
     assert_eq!(scene.owner(0), Some(A), "A renews");
     scene.release(A);
     scene.stabilize();
-    assert_eq!(scene.holders(), [B], "which takes all three votes");
+    assert_eq!(scene.holders(), [B], "all three votes are needed");
 }
 
-/// Not in the paper: on an overlay two peers may act as one replica for a while, and the one with the longer memory may
-/// remain. Its answers count again once the other has been silent for a lease time.
+/// Not in the paper: on an overlay two peers may act as one replica for a while.
 #[test]
 fn earlier_incarnation_counts_after_later_one_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -111,12 +109,12 @@ fn earlier_incarnation_counts_after_later_one_is_gone() {
     assert_eq!(scene.holders(), [A]);
     scene.release(A);
     scene.pass(Config::REPAIRED.lease / 4);
-    assert_eq!(scene.holders(), [], "the later life may still have been there a moment ago");
+    assert_eq!(scene.holders(), [], "the later incarnation may still be active");
     scene.pass(Config::REPAIRED.lease * 2);
     assert_eq!(scene.holders(), [B]);
 }
 
-/// §4: an owner whose lease has expired is replaced by the next in the queue.
+/// §4: an owner whose lease has expired is replaced.
 #[test]
 fn crashed_holder_delays_others_by_one_lease() {
     let entered = both(|config| {
@@ -133,7 +131,7 @@ fn crashed_holder_delays_others_by_one_lease() {
     assert_eq!(entered, [2, 2]);
 }
 
-/// Also after a holder that has crashed; see `peerlock_protocols::fencing`.
+/// Also after a crashed holder; see `peerlock_protocols::fencing`.
 #[test]
 fn fencing_numbers_increase() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -150,11 +148,7 @@ fn fencing_numbers_increase() {
     scene.pass(Span::from_secs(11));
     let numbers: Vec<u64> = scene.entered.iter().map(|&(.., fencing)| fencing).collect();
     assert_eq!(numbers[..4], [1, 2, 3, 4]);
-    assert_eq!(
-        numbers[4],
-        4 + peerlock_protocols::fencing::LEAP,
-        "no replica knows whether A used 4, but none can exceed it"
-    );
+    assert_eq!(numbers[4], 4 + peerlock_protocols::fencing::LEAP, "no replica knows whether A used 4");
 }
 
 // Safety.
@@ -183,7 +177,7 @@ fn yielded_vote_is_not_counted_again() {
         for replica in [0, 1] {
             scene.deliver(replica, C, "response");
         }
-        scene.try_deliver(2, C, "inquire"); // In the repaired form R2 asks for its vote, for A.
+        scene.try_deliver(2, C, "inquire"); // R2 asks for its vote, for A.
         scene.deliver(C, 2, "yield");
         scene.deliver(2, A, "response");
         scene.deliver(2, A, "response");
@@ -220,7 +214,6 @@ fn answers_to_earlier_request_are_discarded() {
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
 
-/// In print a late grant of an earlier request is counted.
 #[test]
 fn late_grant_of_earlier_request_is_not_counted() {
     let inside = both(|config| {
@@ -318,7 +311,6 @@ fn cut_off_holder_stops_before_next_one_enters() {
     assert_eq!(found, [(vec![A, B], vec![]), (vec![B], vec![A])]);
 }
 
-/// Votes whose lease has expired while the others were under way do not count.
 #[test]
 fn expired_vote_is_not_counted() {
     let inside = both(|config| {
@@ -340,7 +332,7 @@ fn expired_vote_is_not_counted() {
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
 
-/// A holder keeps its grant by renewal, which the printed form lacks.
+/// The printed form lacks renewal.
 #[test]
 fn leases_are_renewed() {
     let found = both(|config| {
@@ -398,7 +390,7 @@ fn replica_detects_that_owner_has_finished() {
     }
 }
 
-/// In print a YIELD at a reset replica is answered, but not queued.
+/// In print it is answered, but not queued.
 #[test]
 fn yield_at_reset_replica_is_a_request() {
     let owners = both(|config| {
@@ -434,7 +426,6 @@ fn client_retries_after_losing_first_messages() {
     assert_eq!(inside, [vec![], vec![A]]);
 }
 
-/// A lost YIELD is sent again when the replica shows that it does not know of it.
 #[test]
 fn lost_yield_is_sent_again() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -455,8 +446,8 @@ fn lost_yield_is_sent_again() {
     assert_eq!((scene.owner(2), scene.holders()), (Some(A), vec![A]));
 }
 
-/// Not in the paper: the head of a replica's queue finished long ago, and its REQUEST came late. A waiter behind it
-/// that is earlier than the owner causes an `Inquire` of its own.
+/// Not in the paper: the REQUEST of the head of a queue came late. A waiter behind it that is earlier than the owner
+/// causes an `Inquire` of its own.
 #[test]
 fn finished_request_in_queue_does_not_block_others() {
     let mut scene = Scene::new(2, 2, Config::REPAIRED);
@@ -482,8 +473,7 @@ fn finished_request_in_queue_does_not_block_others() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// A split in which no client yields: C has a vote and may still win, as far as it knows. At the second `Inquire` it
-/// yields.
+/// A split in which no client yields: C may still win, as far as it knows.
 #[test]
 fn owner_yields_at_second_inquire() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -501,7 +491,7 @@ fn owner_yields_at_second_inquire() {
 
 // Speed.
 
-/// In print stale entries in `resp[]` cause a YIELD round at every hand-over.
+/// In print stale entries in `resp[]` cause YIELDs at every hand-over.
 #[test]
 fn hand_over_causes_no_yield() {
     let yields = both(|config| {
@@ -519,7 +509,7 @@ fn hand_over_causes_no_yield() {
     assert_eq!(yields, [2, 0]);
 }
 
-/// Three clients split the votes. In the printed form the first yields, too, twice, and gets its vote back.
+/// In the printed form the first yields, too, and gets its vote back.
 #[test]
 fn earliest_client_does_not_yield() {
     let yields = both(|config| {
@@ -537,8 +527,7 @@ fn earliest_client_does_not_yield() {
 
 // Backoff.
 
-/// Returns the time until B, at position 1, retries, after two holds of `stay`, with a pause of `idle` before the
-/// second.
+/// The time until B, at position 1, retries, after two holds of `stay` with a pause of `idle`.
 fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
     let mut scene = Scene::new(3, 2, config);
     for pause in [0, idle] {
@@ -553,10 +542,10 @@ fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
         scene.request(client);
         scene.stabilize();
     }
-    scene.timers.iter().find(|((peer, _), _)| *peer == B).expect("B will ask again").1.since(scene.now)
+    scene.timers.iter().find(|((peer, _), _)| *peer == B).expect("B has a timer").1.since(scene.now)
 }
 
-/// With T_w = T_CS (P + ½) as printed, the retry comes after the client's turn.
+/// With T_w = T_CS (P + ½) as printed, it comes after the turn.
 #[test]
 fn retry_comes_before_the_turn() {
     let after = both(|config| retry_after(config, 8, 0));
@@ -571,7 +560,7 @@ fn forecast_excludes_idle_time() {
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
-/// In print the Lamport clocks of new clients start from 0, and overtake old waiters.
+/// In print the Lamport clocks of new clients start from 0.
 #[test]
 fn new_client_does_not_overtake() {
     let second = both(|config| {

@@ -1,4 +1,4 @@
-//! Seeded simulation of Sigma, at scale and with faults.
+//! Seeded simulation of Sigma.
 
 mod faults;
 
@@ -13,12 +13,11 @@ const SEEDS: u32 = 400;
 const FOUR_OF_FIVE: Quorum = Quorum::new(5, 4);
 const TWO_OF_THREE: Quorum = Quorum::new(3, 2);
 
-/// Four clients.
 fn calm(quorum: Quorum) -> Experiment {
     faults::calm(quorum.replicas(), 4, SEEDS)
 }
 
-/// Eight clients, with messages that overtake each other.
+/// Messages overtake each other.
 fn rough(faults: Faults) -> Experiment {
     Experiment { faults, network: jitter(200), ..faults::calm(5, 8, SEEDS) }
 }
@@ -28,7 +27,6 @@ fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     faults::holds(experiment, |me| Sigma::new(me, &replicas, Config::REPAIRED))
 }
 
-/// Runs an experiment that counts violations.
 fn count(experiment: Experiment, config: Config) -> Report {
     let replicas = Replicas::first(FOUR_OF_FIVE);
     let experiment = Experiment { count_violations: true, ..experiment };
@@ -81,12 +79,11 @@ fn repaired_form_holds_with_clients_on_replicas() {
     holds(&Experiment { peers: 8, servers: 0, ..rough(faults) }, FOUR_OF_FIVE);
 }
 
-/// Leases are renewed, and sometimes lost.
 #[test]
 fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
     let lost = holds(&Experiment { workload, ..rough(everything(5)) }, FOUR_OF_FIVE);
-    assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
+    assert!(lost > 0, "no lease was lost, so the run does not test it");
 }
 
 #[test]
@@ -104,14 +101,14 @@ fn repaired_form_holds_with_24_of_32() {
     holds(&Experiment { faults, network: jitter(200), ..faults::calm(32, 4, SEEDS / 4) }, Quorum::DEFAULT);
 }
 
-/// Check of the checker: the printed form grants to two clients without any fault, and reuses numbers.
+/// Check of the checker: also without faults.
 #[test]
 fn printed_form_allows_two_holders() {
     let harm = count(Experiment { trials: 20, ..calm(FOUR_OF_FIVE) }, Config::PRINTED).harm();
     assert!(harm.violations > 0 && harm.fencing_back > 0, "{harm:?}");
 }
 
-/// The bound of 2m − n is tight: beyond it two clients hold.
+/// The bound of 2m − n is tight.
 #[test]
 fn too_many_resets_allow_two_holders() {
     let faults = Faults { replica_life: Some(Span::from_millis(2500)), ..Faults::default() };
@@ -120,7 +117,7 @@ fn too_many_resets_allow_two_holders() {
     assert!(harm.violations > 0, "{harm:?}");
 }
 
-/// Runs an open workload above saturation, on 24 of 32 votes.
+/// An open workload above saturation.
 fn overload(low: u64, high: u64, replica_life: Option<Span>, config: Config) -> Report {
     let open = Open {
         replicas: 32,
@@ -146,8 +143,8 @@ fn throughput(report: &Report) -> f64 {
     report.throughput().expect("an open workload is measured")
 }
 
-/// §5, Figure 7: beyond saturation throughput stays flat, at the theoretical rate. Messages stay bounded: four per
-/// replica and client, and a retry with its answer for each e-fold of its position in the queue.
+/// §5, Figure 7. Messages stay bounded: four per replica and client, and a retry with its answer for each e-fold of the
+/// position.
 #[test]
 fn saturated_throughput_matches_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {
@@ -156,13 +153,13 @@ fn saturated_throughput_matches_theory() {
         let found = throughput(&report);
         assert!((found / theory - 1.0).abs() < 0.01, "{low} to {high} ms: {found} of {theory}");
         assert!(report.worst_of_bound().is_some_and(|share| share <= 1.0), "{low} to {high} ms: {:?}", report.worst);
-        // The printed form, without the one defect that stops it.
+        // Without the one defect that stops the printed form.
         let printed = overload(low, high, None, Config { idempotent_requests: true, ..Config::PRINTED });
         assert!((2.4..3.0).contains(&throughput(&printed)), "{low} to {high} ms: {}", throughput(&printed));
     }
 }
 
-/// §5, Figure 8: replicas with a mean lifetime of 30 s.
+/// §5, Figure 8.
 #[test]
 fn throughput_survives_resets() {
     let mean = |config| throughput(&overload(0, 200, Some(Span::from_secs(30)), config));

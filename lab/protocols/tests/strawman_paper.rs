@@ -1,4 +1,4 @@
-//! Paper tests of the strawman (Sigma, §3): one client and three remote replicas. No network; state, event, check.
+//! The strawman (Sigma, §3): one client and three remote replicas.
 
 use peerlock_protocols::strawman::{Attempt, Config, Message, Strawman, Wake};
 use peerlock_protocols::token::Claim;
@@ -14,7 +14,7 @@ fn attempt(peer: PeerId, number: u64) -> Attempt {
     Attempt { client: Claim { peer, ticket: TICKET }, number }
 }
 
-/// Returns a client that has requested two of three votes, and retries after a loss.
+/// A client that has requested two of three votes, and retries after a loss.
 fn client() -> Strawman {
     let mut client = Strawman::new(ME, &Replicas::first(Quorum::new(3, 2)), Config::BACKS_OFF);
     feed(&mut client, Input::Request(TICKET));
@@ -27,7 +27,7 @@ fn feed(client: &mut Strawman, input: Input<Message, Wake>) -> Effects {
     effects
 }
 
-/// Delivers the answer of a replica to attempt `number`: it has voted for `owner`.
+/// A replica's answer to attempt `number`: it has voted for `owner`.
 fn answer(client: &mut Strawman, replica: u32, number: u64, owner: Attempt) -> Effects {
     let message = Message::Response { replica, attempt: attempt(ME, number), owner, fencing: 0 };
     feed(client, Input::Message { from: PeerId::new(replica.into()), message })
@@ -51,7 +51,7 @@ fn duplicate_answer_is_one_vote() {
     assert_eq!(answer(&mut client, 0, 0, attempt(ME, 0)), []);
 }
 
-/// The replica may have voted for another client since it got back the vote of the first attempt.
+/// The replica may have voted for another client since.
 #[test]
 fn vote_for_earlier_attempt_is_returned() {
     let (mut client, other) = (client(), attempt(PeerId::new(8), 0));
@@ -62,5 +62,5 @@ fn vote_for_earlier_attempt_is_returned() {
     let release = Message::Release { replica: 2, attempt: attempt(ME, 0), fencing: 0 };
     assert_eq!(late, [Effect::Send { to: PeerId::new(2), message: release }]);
     assert!(!is_granted(&answer(&mut client, 0, 1, attempt(ME, 1))), "one vote of the second attempt");
-    assert!(is_granted(&answer(&mut client, 1, 1, attempt(ME, 1))), "two of it");
+    assert!(is_granted(&answer(&mut client, 1, 1, attempt(ME, 1))), "two votes of it");
 }

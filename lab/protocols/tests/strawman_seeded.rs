@@ -23,7 +23,7 @@ fn both_forms_are_safe_and_answer_every_request() {
     }
 }
 
-/// Returns the throughput of an open workload of `rate` clients a second, which release at once.
+/// The throughput of `rate` clients a second, which release at once.
 fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
     let open = Open {
         replicas: 32,
@@ -46,8 +46,7 @@ fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
     report.unwrap_or_else(|failure| panic!("{failure}")).throughput().expect("an open workload is measured")
 }
 
-/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing; the more latencies vary, the lower
-/// the peak.
+/// §3, Figure 3; the more latencies vary, the lower the peak.
 #[test]
 fn losers_giving_up_follow_aloha_curve() {
     let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));
@@ -55,7 +54,7 @@ fn losers_giving_up_follow_aloha_curve() {
     assert!(throughput(Config::GIVES_UP, (50, 150), 2.5) > 1.2 * peak);
 }
 
-/// With constant latency all replicas receive requests in the same order, so one client always wins.
+/// All replicas receive requests in the same order, so one client always wins.
 #[test]
 fn constant_latency_prevents_collapse() {
     let [low, high] = [4.0, 20.0].map(|rate| throughput(Config::GIVES_UP, (100, 100), rate));
@@ -63,7 +62,7 @@ fn constant_latency_prevents_collapse() {
     assert!(throughput(Config::BACKS_OFF, (100, 100), 6.0) > 4.5);
 }
 
-/// Losers that retry add to the load: below the cliff every client is served eventually, beyond it none.
+/// Below the cliff every client is served eventually, beyond it none.
 #[test]
 fn losers_backing_off_collapse_beyond_a_load() {
     let [low, high] = [0.2, 1.5].map(|rate| throughput(Config::BACKS_OFF, (0, 200), rate));

@@ -11,7 +11,7 @@ use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 const ME: PeerId = PeerId::new(9);
 const MINE: Claim = Claim { peer: ME, ticket: Ticket::new(1) };
 
-/// Asserts that a peer with a request reports this message as unexpected, without any other effect.
+/// A peer with a request reports this message, without any other effect.
 fn is_unexpected<P: Protocol>(me: PeerId, mut peer: P, message: P::Message) {
     let (mut rng, mut effects) = (Rng::new(1), Vec::new());
     let mut feed = |input| {

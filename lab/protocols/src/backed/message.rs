@@ -10,11 +10,10 @@ use super::{Backable, Backed, Part};
 use crate::token::Layout;
 use crate::{Grant, Observe};
 
-/// The restart to which a message belongs: its number, and its initiator.
+/// The number of a restart, and its initiator.
 pub(super) type Epoch = (u64, PeerId);
 
-/// `Say` carries the protocol's messages; the others belong to the backups. `epoch` is the restart, in preparation or
-/// done.
+/// `Say` carries the protocol's messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -26,29 +25,27 @@ pub(super) type Epoch = (u64, PeerId);
 )]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message<P: Backable> {
-    /// Sent by the owner of one participant to the owner of another. The receiver discards duplicates, runs the step,
-    /// and answers with `Confirm`. `number` counts the messages of this pair.
+    /// Sent by the owner of one participant to the owner of another, which discards duplicates and answers with
+    /// `Confirm`.
     Say { epoch: Epoch, from: PeerId, to: PeerId, number: u64, message: P::Message },
-    /// Sent by the owner of a participant when it has processed a `Say` and its backups have the result: the sender
-    /// removes it from its outbox.
+    /// The backups have the result of a `Say`: the sender removes it from its outbox.
     Confirm { epoch: Epoch, from: PeerId, to: PeerId, number: u64 },
-    /// Sent by the owner of a participant to each backup when the state changes.
+    /// Sent to each backup when the state of `whose` changes.
     State {
         epoch: Epoch,
         whose: PeerId,
         #[cfg_attr(feature = "serde", serde(with = "shared"))]
         state: Arc<Part<P>>,
     },
-    /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
+    /// Sent to all peers by an owner that finds a state missing. The receiver stops.
     Search { epoch: Epoch },
-    /// Answers `Search` with the grants at the sending peer.
+    /// Answers `Search` with the grants here.
     Found { epoch: Epoch, inside: Vec<(Ticket, Grant)> },
-    /// Sent to all peers by the searching peer when all have answered. The receiver restarts the protocol with this
-    /// layout, in which a peer with a grant keeps its token, and its waiting clients request again.
+    /// Restarts the protocol when all have answered. A peer with a grant keeps its token, and waiting clients request
+    /// again.
     Fresh { epoch: Epoch, layout: Layout },
 }
 
-/// Serializes shared values by value.
 #[cfg(feature = "serde")]
 mod shared {
     use alloc::sync::Arc;
@@ -65,7 +62,6 @@ mod shared {
 }
 
 impl<P: Backable> Message<P> {
-    /// The participant whose owner receives the message.
     pub(super) fn to(&self) -> Option<PeerId> {
         match *self {
             Self::Say { to, .. } | Self::Confirm { to, .. } => Some(to),
@@ -135,7 +131,7 @@ impl<P: Backable> Observe for Backed<P> {
         }
     }
 
-    /// A new process at the same address has no state: its backups have it.
+    /// Its backups have the state.
     fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
         Some(self.without_memory())
     }

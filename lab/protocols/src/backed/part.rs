@@ -5,7 +5,7 @@ use peerlock_types::{PeerId, Ticket};
 
 use super::{Backable, Message};
 
-/// The state of one participant, at its owner and its backups.
+/// One participant's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -17,13 +17,9 @@ use super::{Backable, Message};
 )]
 pub struct Part<P: Backable> {
     pub(super) peer: P,
-    /// Number of changes.
     pub(super) version: u64,
-    /// Clients that wait or hold.
     pub(super) open: Vec<Ticket>,
-    /// Unconfirmed messages.
     pub(super) outbox: Vec<Sent<P::Message>>,
-    /// Number of messages sent to each participant.
     sent: BTreeMap<PeerId, u64>,
     received: BTreeMap<PeerId, Received>,
 }
@@ -36,7 +32,7 @@ pub(super) struct Sent<M> {
     message: M,
 }
 
-/// The received messages of one sender: all up to a number, and some beyond, since links may reorder.
+/// All up to a number, and some beyond, since links may reorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Received {
@@ -50,8 +46,8 @@ impl<P: Backable> Part<P> {
         Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), sent, received }
     }
 
-    /// Numbers a message and keeps it until it is confirmed.
-    pub fn say(&mut self, me: PeerId, to: PeerId, message: P::Message) -> Message<P> {
+    /// Keeps the message until it is confirmed.
+    pub(super) fn say(&mut self, me: PeerId, to: PeerId, message: P::Message) -> Message<P> {
         let number = self.sent.entry(to).or_default();
         *number += 1;
         let sent = Sent { to, number: *number, message };
@@ -59,8 +55,7 @@ impl<P: Backable> Part<P> {
         sent.again(me)
     }
 
-    /// Returns whether the number is new.
-    pub fn receives(&mut self, from: PeerId, number: u64) -> bool {
+    pub(super) fn receives(&mut self, from: PeerId, number: u64) -> bool {
         let received = self.received.entry(from).or_default();
         if number <= received.all_to || !received.beyond.insert(number) {
             return false;
@@ -73,8 +68,7 @@ impl<P: Backable> Part<P> {
 }
 
 impl<M> Sent<M> {
-    /// The message, to be sent to the current owner of its receiver.
-    pub fn again<P: Backable<Message = M>>(self, from: PeerId) -> Message<P> {
+    pub(super) fn again<P: Backable<Message = M>>(self, from: PeerId) -> Message<P> {
         Message::Say { epoch: (0, from), from, to: self.to, number: self.number, message: self.message }
     }
 }

@@ -1,18 +1,18 @@
 //! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
-//! such as those described in \[18\]", which regenerate one token and have no queue. Here one peer queries all others
-//! for their grants, and restarts the protocol with the tokens where they are and the missing ones recreated. The order
-//! of the queue is lost.
+//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants,
+//! and restarts the protocol with the tokens where they are and the missing ones recreated. The order of the queue is
+//! lost.
 //!
 //! ```text
 //!   3 (misses 2)      1             4
-//!   │ search(1)       │             │       all peers stop
+//!   │ search(1)       │             │
 //!   ├────────────────►│             │
 //!   ├─────────────────┼────────────►│
 //!   │ found: grants   │             │
 //!   │◄────────────────┤             │
-//!   │◄────────────────┼─────────────┤       all have answered
+//!   │◄────────────────┼─────────────┤
 //!   │ fresh(1, tokens)│             │
-//!   ├────────────────►│             │       waiting clients request again
+//!   ├────────────────►│             │
 //!   ├─────────────────┼────────────►│
 //! ```
 
@@ -26,29 +26,23 @@ use super::{Backable, Backed, Message, Part};
 use crate::token::Layout;
 use crate::{Cx, Grant, Input};
 
-/// Distance between the fencing numbers of two restarts.
+/// Fencing numbers per restart.
 const NUMBERS: u64 = 1 << 32;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Census {
-    /// Peers that have not answered.
     missing: BTreeSet<PeerId>,
     found: Vec<(PeerId, Grant)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    /// The current restart, or the one in preparation.
     epoch: Option<Epoch>,
-    /// Whether this peer has stopped and waits for `Fresh`.
     stopped: bool,
-    /// The search, if this peer runs one.
     asked: Option<Census>,
-    /// Clients that hold a slot.
     inside: Vec<(Ticket, Grant)>,
-    /// By arrival.
     waiting: Vec<Ticket>,
-    /// Holders at the restart, which acquire their tokens again without a second grant.
+    /// Holders at the restart, which are not granted again.
     returning: Vec<Ticket>,
 }
 
@@ -61,7 +55,6 @@ impl Recovery {
         self.stopped
     }
 
-    /// Ignores a grant to the client of a failed peer.
     pub fn grant<P: Backable>(&mut self, is_ours: bool, ticket: Ticket, grant: Grant, cx: &mut Cx<'_, Backed<P>>) {
         let grant = Grant { fencing: grant.fencing + self.epoch().0 * NUMBERS, ..grant };
         if let Some(at) = self.returning.iter().position(|&returning| returning == ticket) {
@@ -77,7 +70,7 @@ impl Recovery {
         self.waiting.push(ticket);
     }
 
-    /// The grant is already reported; its token becomes free after the restart.
+    /// The grant is already reported.
     pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.inside.retain(|&(inside, _)| inside != ticket);
@@ -124,7 +117,7 @@ impl<P: Backable> Backed<P> {
         (self.recovery.epoch, self.recovery.stopped, self.recovery.asked) = (Some(epoch), true, None);
     }
 
-    /// Handles messages of recovery and of other restarts. Returns whether the message is handled.
+    /// Returns whether the message is handled.
     pub(super) fn is_of_recovery(&mut self, from: PeerId, message: &Message<P>, cx: &mut Cx<'_, Self>) -> bool {
         let (epoch, ours) = (message.epoch(), self.recovery.epoch());
         match message {
@@ -144,7 +137,7 @@ impl<P: Backable> Backed<P> {
             Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
             // It has overtaken `Fresh`.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
-            // An older message is void. A newer one comes from peers that have restarted without this one.
+            // An older message is void, and a newer one of a restart without this peer.
             _ => return epoch != ours,
         }
         true
@@ -168,7 +161,7 @@ impl<P: Backable> Backed<P> {
             return;
         }
         let inside = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
-        // A peer without a grant, so that no client takes another one's token.
+        // Without a grant, so that no client takes another one's token.
         let home = self.ring.from(self.me).find(|&peer| !self.gone.contains(&peer) && !inside(peer)).unwrap_or(self.me);
         let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);
         let tokens = (0..slots).map(|slot| holder(slot).unwrap_or(home)).collect();

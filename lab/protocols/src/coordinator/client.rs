@@ -1,5 +1,6 @@
 //! The client side (Figure 1, *Client side*).
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -8,22 +9,22 @@ use peerlock_types::{PeerId, Span, Ticket, Time};
 use super::message::{Entry, Holder, Message, Place, Timer};
 use super::{Common, Config, Coordinator, Forecast, is_same, write_queue};
 use crate::outbox::{Outbox, To};
+use crate::replicas::write_parts;
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// All clients of one peer, which share the queue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The clients of one peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     requests: Vec<Request>,
-    /// *Queue*: the known waiters, including this peer's. Empty without a request.
+    /// *Queue*: the known waiters. Empty without a request.
     queue: Vec<Entry>,
-    /// The replica that has answered last.
     coordinator: u32,
-    /// The highest number named by a coordinator: a grant with a lower one has ended.
+    /// The highest known number: a grant with a lower one has ended.
     newest: u64,
     t_cs: Option<Span>,
     clock: u64,
-    /// RELEASEs that no coordinator has confirmed.
+    /// RELEASEs.
     outbox: Outbox<Message>,
 }
 
@@ -35,7 +36,6 @@ struct Request {
     phase: Phase,
     /// Until then only the clients ahead of this one enter.
     assured: Time,
-    /// Whether the coordinator has answered the latest REQUEST.
     is_responsive: bool,
 }
 
@@ -48,10 +48,6 @@ enum Phase {
 }
 
 impl Request {
-    fn new(ticket: Ticket, stamp: u64, is_responsive: bool) -> Self {
-        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, is_responsive }
-    }
-
     fn number(&self) -> Option<u64> {
         match self.phase {
             Phase::Waiting => None,
@@ -61,29 +57,25 @@ impl Request {
 }
 
 impl Clients {
-    pub fn new() -> Self {
-        let (requests, queue) = (Vec::new(), Vec::new());
-        Self { requests, queue, coordinator: 0, newest: 0, t_cs: None, clock: 0, outbox: Outbox::default() }
-    }
-
-    /// In print the ticket is irrelevant: a client is identified by its peer.
+    /// In print a client is identified by its peer.
     fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
         self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
     }
 
     pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.clock += 1;
-        self.requests.push(Request::new(ticket, self.clock, common.config.one_asked));
+        let (phase, is_responsive) = (Phase::Waiting, common.config.one_asked);
+        let request = Request { ticket, stamp: self.clock, place: None, phase, assured: Time::ZERO, is_responsive };
+        self.requests.push(request);
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Sends, repeats or renews a REQUEST: to all replicas if the coordinator has not answered.
+    /// Sends, repeats or renews a REQUEST.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
-        let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
+        let (client, holds) = (Claim { peer: common.sender.me, ticket }, self.requests[at].number());
         let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), is_responsive, cx.now());
-        let all = 0..common.replicas.quorum().replicas();
-        for to in if alone { self.coordinator..self.coordinator + 1 } else { all } {
+        for to in if alone { self.coordinator..self.coordinator + 1 } else { common.all() } {
             let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
             common.send(to, message, cx);
         }
@@ -111,7 +103,7 @@ impl Clients {
 
     pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Response { client, from, place, owner, queue, until, t_cs } = message else { return };
-        let me = Claim { peer: common.post.me(), ticket: client };
+        let me = Claim { peer: common.sender.me, ticket: client };
         self.newest = self.newest.max(owner.map_or(0, |owner| owner.number));
         let is_mine = owner.filter(|owner| owner.client == me);
         let Some(at) = self.at(client, &common.config) else {
@@ -131,7 +123,7 @@ impl Clients {
         match (is_mine, self.requests[at].phase) {
             (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
             (None, Phase::Turn(number)) if number < self.newest => {
-                self.requests[at].phase = Phase::Waiting; // Its turn was revoked.
+                self.requests[at].phase = Phase::Waiting;
                 self.set_timer(at, common, cx);
             }
             (None, Phase::Waiting) => self.set_timer(at, common, cx),
@@ -165,7 +157,6 @@ impl Clients {
         }
     }
 
-    /// Updates the clock: in print, places are time stamps.
     fn feed(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
@@ -183,9 +174,9 @@ impl Clients {
     ) {
         let next = number.map_or(0, |number| number + 1);
         if !common.config.named_successor && number.is_some() {
-            // In print the head of the own queue enters, whichever client has released.
+            // In print the head of the own queue enters.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
-            if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
+            if let Some(first) = first.filter(|first| first.client.peer == common.sender.me)
                 && let Some(at) = self.at(first.client.ticket, &common.config)
                 && self.requests[at].phase == Phase::Waiting
             {
@@ -194,7 +185,7 @@ impl Clients {
             return;
         }
         self.queue.retain(|entry| entry.client != client && Some(entry.client) != successor);
-        let Some(successor) = successor.filter(|successor| successor.peer == common.post.me()) else { return };
+        let Some(successor) = successor.filter(|successor| successor.peer == common.sender.me) else { return };
         match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
             Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
             Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
@@ -208,7 +199,7 @@ impl Clients {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = self.requests.remove(at);
         cx.cancel_timer(Timer::Wake(ticket));
-        let client = Claim { peer: common.post.me(), ticket };
+        let client = Claim { peer: common.sender.me, ticket };
         self.queue.retain(|entry| !is_same(entry.client, client, &common.config));
         let successor = match request.phase {
             // A chain is shorter than a leap.
@@ -220,12 +211,11 @@ impl Clients {
         self.notify_replicas(client, request.number(), (successor, self.last()), common, cx);
         for peer in peers(&self.queue) {
             let (number, last) = (request.number(), self.last());
-            common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
+            common.sender.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
         }
         self.clear_queue_if_idle();
     }
 
-    /// Without a request, this peer receives no changes of the queue.
     fn clear_queue_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
@@ -242,7 +232,7 @@ impl Clients {
             Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
             _ => false,
         };
-        if common.config.requests_apart && !self.outbox.pending().any(|(_, message)| has_gone(message)) {
+        if common.config.requests_apart && !self.outbox.pending().any(has_gone) {
             self.notify_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
         }
     }
@@ -255,44 +245,43 @@ impl Clients {
         common: &mut Common,
         cx: &mut Cx<'_, Coordinator>,
     ) {
-        let all = 0..common.replicas.quorum().replicas();
-        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { all } {
+        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { common.all() } {
             let release = |receipt| Message::Release { to: Some(to), client, number, successor, last, receipt };
             if !common.config.resends {
                 common.send(to, release(0), cx);
-            } else if self.outbox.post(To::Replica(to), release, (&mut common.post, &common.replicas), cx) {
+            } else if self.outbox.send(To::Replica(to), release, &mut common.sender, cx) {
                 cx.set_timer(Timer::Resend, common.config.retry);
             }
         }
     }
 
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
-        let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
-        let released = |message: &Message| match *message {
-            Message::Release { client, number, .. } => Some((client, number)),
-            _ => None,
+        let Some(Message::Release { client: released, number: under, .. }) = self.outbox.on_receipt(receipt) else {
+            return;
         };
-        self.outbox.forget(|_, message| released(message) == Some((client, number)));
-        if self.outbox.pending().next().is_none() {
+        self.outbox.discard(|message| {
+            matches!(*message, Message::Release { client, number, .. } if (client, number) == (released, under))
+        });
+        if self.outbox.is_empty() {
             cx.cancel_timer(Timer::Resend);
         }
     }
 
-    /// Resends to all replicas, until no replica considers this client the owner.
+    /// Until no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
-        self.outbox.again(tries, (&mut common.post, &common.replicas), cx);
-        for (_, message) in self.outbox.pending().filter(|_| common.config.one_asked) {
+        self.outbox.resend(tries, &mut common.sender, cx);
+        let one_asked = common.config.one_asked;
+        for message in self.outbox.pending().filter(|_| one_asked) {
             let Message::Release { to: Some(asked), client, number, successor, last, receipt } = *message else {
                 continue;
             };
-            for to in (0..common.replicas.quorum().replicas()).filter(|&to| to != asked) {
-                let release = Message::Release { to: Some(to), client, number, successor, last, receipt };
-                common.post.send_to(&common.replicas, to, release, cx);
+            for to in common.all().filter(|&to| to != asked) {
+                common.send(to, Message::Release { to: Some(to), client, number, successor, last, receipt }, cx);
             }
         }
-        if self.outbox.pending().next().is_some() {
+        if !self.outbox.is_empty() {
             cx.set_timer(Timer::Resend, common.config.retry);
         }
     }
@@ -307,10 +296,10 @@ impl Clients {
         self.ask(at, common, cx);
     }
 
-    /// Ends a request whose lease has expired (§4.4).
+    /// §4.4: the lease has expired.
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
-        let client = Claim { peer: common.post.me(), ticket: request.ticket };
+        let client = Claim { peer: common.sender.me, ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);
         self.clear_queue_if_idle();
         self.notify_replicas(client, request.number(), (None, None), common, cx);
@@ -330,15 +319,12 @@ impl fmt::Display for Clients {
         if self.requests.is_empty() {
             return f.write_str("idle");
         }
-        let mut between = "";
-        for request in &self.requests {
-            match request.phase {
-                Phase::Waiting => write!(f, "{between}{} waits", request.ticket)?,
-                Phase::Turn(number) => write!(f, "{between}{} next under {number}", request.ticket)?,
-                Phase::Inside(number) => write!(f, "{between}{} holds under {number}", request.ticket)?,
-            }
-            between = "; ";
-        }
+        let parts = self.requests.iter().map(|Request { ticket, phase, .. }| match phase {
+            Phase::Waiting => format!("{ticket} waits"),
+            Phase::Turn(number) => format!("{ticket} next under {number}"),
+            Phase::Inside(number) => format!("{ticket} holds under {number}"),
+        });
+        write_parts(f, parts)?;
         write_queue(f, self.queue.iter())
     }
 }

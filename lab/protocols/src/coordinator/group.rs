@@ -25,70 +25,48 @@ use crate::Cx;
 use crate::quorum::Voters;
 use crate::replicas::by_any_clock;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Group {
-    /// *Coordinator*: the replica that this one follows; a candidate follows itself.
+    /// *Coordinator*: the replica that this one follows; a candidate follows itself. "Initially, the first created
+    /// replica will be the coordinator" (§4.1).
     coordinator: u32,
-    /// *T_coor*: the coordinator's epoch.
+    /// *T_coor*.
     pub epoch: u64,
-    /// The highest epoch voted for or followed.
     pub found: u64,
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    /// When it becomes a candidate without a message from a coordinator.
     patience: Time,
     state: State,
-    /// The first replica may be a candidate in epoch 0, once.
     was_candidate: bool,
     awake: bool,
     /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
-    /// In print: messages to forward when OK arrives.
+    /// In print: until OK arrives.
     deferred: Vec<Message>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum State {
-    /// Without memory since `since`, and so are the replicas `blanks`.
-    Blank {
-        since: Time,
-        blanks: Voters,
-    },
+    /// Without memory, and so are the replicas `blanks`.
+    Blank { since: Time, blanks: Voters },
+    #[default]
     Follower,
     /// For each replica, `sent` of the latest message on which it has promised.
-    Candidate {
-        votes: Vec<Option<Time>>,
-    },
+    Candidate { votes: Vec<Option<Time>> },
     /// Starts no chain before `grace`.
-    Office {
-        votes: Vec<Option<Time>>,
-        grace: Time,
-    },
+    Office { votes: Vec<Option<Time>>, grace: Time },
 }
 
 impl Group {
-    /// "Initially, the first created replica will be the coordinator" (§4.1).
-    pub fn new() -> Self {
-        Self {
-            coordinator: 0,
-            epoch: 0,
-            found: 0,
-            promised: Time::ZERO,
-            last_received: Time::ZERO,
-            patience: Time::ZERO,
-            state: State::Follower,
-            was_candidate: false,
-            awake: false,
-            clock: 0,
-            deferred: Vec::new(),
-        }
-    }
-
     /// In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
-        Self { state: if config.majority_lease { blank } else { State::Follower }, was_candidate: true, ..Self::new() }
+        Self {
+            state: if config.majority_lease { blank } else { State::Follower },
+            was_candidate: true,
+            ..Self::default()
+        }
     }
 
     pub fn grace(&self) -> Option<Time> {
@@ -118,7 +96,7 @@ impl fmt::Display for Group {
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
-    match common.replicas.quorum().votes() as usize - 1 {
+    match common.sender.replicas.quorum().votes() as usize - 1 {
         0 => Some(Time::from_nanos(u64::MAX)),
         others => ends.len().checked_sub(others).map(|at| ends[at]),
     }
@@ -176,7 +154,7 @@ impl Replica {
                 self.announce(late.into_iter(), common, cx);
             }
             State::Candidate { .. } if self.group.promised <= now => {
-                self.group.state = State::Follower; // Another candidate may win.
+                self.group.state = State::Follower;
                 self.be_patient(common, cx);
             }
             State::Candidate { .. } => self.announce(self.others(common), common, cx),
@@ -204,7 +182,7 @@ impl Replica {
         if group.state != State::Follower || group.promised > now || is_early {
             return;
         }
-        let replicas = common.replicas.quorum().replicas();
+        let replicas = common.sender.replicas.quorum().replicas();
         if group.was_candidate || self.index != 0 || group.found > 0 {
             // The lowest epoch of this replica above all known.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
@@ -298,11 +276,10 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory if no majority has its memory, and so there is no coordinator to recover from.
-    /// Grace covers the lost promises.
+    /// Resumes voting without memory if there can be no coordinator to recover from. Grace covers the lost promises.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
-        let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
+        let (quorum, blank) = (common.sender.replicas.quorum(), blanks.len() + 1);
         let is_so = blank > quorum.replicas() - quorum.votes();
         if is_so {
             self.group.state = State::Follower;
@@ -350,7 +327,6 @@ impl Replica {
             return deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        // An OK of an earlier epoch is late.
         if self.group.state == State::Follower && is_free && epoch >= self.group.found {
             self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
@@ -377,7 +353,7 @@ impl Replica {
     pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Recover { from, sent, .. } = message else { return };
         if !common.config.majority_lease {
-            // "If (received(msg)) break": all other replicas forward a copy to the coordinator.
+            // "If (received(msg)) break".
             if self.recoveries.contains(&(from, sent)) {
                 return;
             }
@@ -403,7 +379,7 @@ impl Replica {
         common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
     }
 
-    /// In print, *active(Coordinator)*: pings the coordinator before forwarding a message.
+    /// *active(Coordinator)*, in print.
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
         common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
@@ -411,7 +387,6 @@ impl Replica {
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
-    /// In print: replaces a coordinator that has not answered in time.
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
@@ -445,20 +420,19 @@ mod tests {
 
     use super::super::message::Place;
     use super::*;
-    use crate::replicas::Post;
+    use crate::replicas::Sender;
     use crate::{Quorum, Replicas};
 
-    /// A follower of the sender would ping in vain and withhold its vote for a term.
     #[test]
     fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;
-        let (replicas, me) = (Replicas::first(Quorum::new(3, 2)), PeerId::new(2));
-        let mut common = Common { config, replicas, post: Post::new(me) };
+        let me = PeerId::new(2);
+        let mut common = Common { config, sender: Sender::new(me, &Replicas::first(Quorum::new(3, 2))) };
         let (mut rng, now) = (Rng::new(1), Time::ZERO + Span::from_secs(100));
         for (from, epoch, follows) in [(1, 4, (1, 7)), (0, 3, (1, 7)), (1, 7, (1, 7)), (0, 9, (0, 9))] {
             let mut effects = Vec::new();
             let mut cx = Cx::new(me, now, &mut rng, &mut effects);
-            let group = Group { coordinator: 1, epoch: 7, found: 7, ..Group::new() };
+            let group = Group { coordinator: 1, epoch: 7, found: 7, ..Group::default() };
             let mut replica = Replica::new(2, group);
             let front = Place { epoch: 0, count: 1 };
             replica.on_ok(Message::Ok { to: 2, from, epoch, sent: now, front }, &mut common, &mut cx);

@@ -6,6 +6,8 @@ use core::fmt;
 
 use peerlock_types::{Span, Ticket, Time};
 
+use super::Coordinator;
+use crate::Observe;
 use crate::token::Claim;
 
 /// The coordinator's number for a request, counted in its epoch; in print, the client's time stamp.
@@ -32,7 +34,7 @@ pub struct Holder {
     pub number: u64,
 }
 
-/// A replica's memory: the highest epoch voted for or followed, the highest grant number, the waiters.
+/// A replica's memory. `found` is the highest epoch voted for or followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
@@ -60,14 +62,13 @@ pub enum Telling {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client to request, to repeat a request, or to renew its lease. The coordinator queues the
-    /// client or renews its lease, and answers with RESPONSE; another replica forwards the only copy (`alone`), in
-    /// print every copy. `holds` is the number of the client's grant, `newest` the highest number it knows; `place` is
-    /// kept under a new coordinator.
+    /// REQUEST: sent by a client to request, repeat or renew. The coordinator queues the client or renews its lease, and
+    /// answers with RESPONSE; another replica forwards the only copy (`alone`), in print every copy. `holds` is the
+    /// number of the client's grant, `newest` the highest known.
     Request {
         to: u32,
         client: Claim,
-        /// *timestamp*: the client's Lamport clock at its first request.
+        /// *timestamp*: the client's Lamport clock.
         stamp: u64,
         place: Option<Place>,
         holds: Option<u64>,
@@ -76,8 +77,8 @@ pub enum Message {
         alone: bool,
         sent: Time,
     },
-    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, if it
-    /// is sent, and enters if it is the owner.
+    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, and
+    /// enters if it is the owner.
     Response {
         client: Ticket,
         from: u32,
@@ -88,8 +89,8 @@ pub enum Message {
         until: Time,
         t_cs: Option<Span>,
     },
-    /// ADDREQUEST: sent by the coordinator for a new waiter to the owner (not in print), all waiters and all replicas,
-    /// which insert the entry.
+    /// ADDREQUEST: sent by the coordinator to the owner (not in print), all waiters and all replicas, which insert the
+    /// entry.
     AddRequest { to: Option<u32>, entry: Entry },
     /// RELEASE: sent by a client that releases or withdraws to all waiters and to the replicas, or by the coordinator
     /// for a silent client. The receiver removes the client; the successor enters. The coordinator answers with GOT.
@@ -102,10 +103,9 @@ pub enum Message {
         successor: Option<Claim>,
         /// The coordinator notifies the waiters behind this place. Not in print.
         last: Option<Place>,
-        /// 0: none is expected.
         receipt: u64,
     },
-    /// Sent by the coordinator to acknowledge a RELEASE. Not in print.
+    /// Acknowledges a RELEASE. Not in print.
     Got { receipt: u64 },
     /// IAMCOORDINATOR: sent by a candidate to all replicas, or by a coordinator to replicas whose promise is old. A
     /// replica without another promise follows it and answers with UPDATE. In print it announces a result.
@@ -133,28 +133,28 @@ pub enum Message {
     Ok { to: u32, from: u32, epoch: u64, sent: Time, front: Place },
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] =
+impl Observe for Coordinator {
+    const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } => 0,
-            Self::Response { .. } => 1,
-            Self::AddRequest { .. } => 2,
-            Self::Release { .. } => 3,
-            Self::Got { .. } => 4,
-            Self::IamCoordinator { .. } => 5,
-            Self::Recover { .. } => 6,
-            Self::Update { .. } => 7,
-            Self::Ping { .. } => 8,
-            Self::Ok { .. } => 9,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Request { .. } => 0,
+            Message::Response { .. } => 1,
+            Message::AddRequest { .. } => 2,
+            Message::Release { .. } => 3,
+            Message::Got { .. } => 4,
+            Message::IamCoordinator { .. } => 5,
+            Message::Recover { .. } => 6,
+            Message::Update { .. } => 7,
+            Message::Ping { .. } => 8,
+            Message::Ok { .. } => 9,
         }
     }
+}
 
-    /// `None`: a client.
+impl Message {
+    /// The receiving replica.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -168,7 +168,7 @@ impl Message {
         }
     }
 
-    /// The replica that sends this, if any.
+    /// The sending replica.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -182,16 +182,12 @@ impl Message {
     }
 }
 
-/// The timers.
+/// The timers of clients, peers, the coordinator, and replicas (in print: OK is late).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client repeats its request, renews its lease, or finds it expired.
     Wake(Ticket),
-    /// A peer resends unconfirmed RELEASEs.
     Resend,
-    /// The coordinator checks the owner's lease.
     Lease(u32),
-    /// A replica pings its coordinator, stands for election, or requests its memory. In print: OK is late.
     Ping(u32),
 }
 
@@ -210,7 +206,6 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The paper's notation, without times, queue and memory.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

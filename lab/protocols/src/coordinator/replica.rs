@@ -13,8 +13,7 @@ use crate::replicas::by_any_clock;
 use crate::token::Claim;
 use crate::{Cx, fencing};
 
-/// One logical replica.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
     pub index: u32,
     pub group: Group,
@@ -24,12 +23,10 @@ pub(super) struct Replica {
     pub owner: Option<Owner>,
     pub number: u64,
     count: u64,
-    /// The mean time per client, weighted towards recent ones.
     t_cs: Option<Span>,
     watches: bool,
-    /// *received(msg)*, in print: the REQUESTs received.
+    /// *received(msg)*, in print.
     received: Vec<(Claim, u64)>,
-    /// The same for RECOVER: sender and send time.
     pub recoveries: Vec<(u32, Time)>,
 }
 
@@ -38,7 +35,6 @@ pub(super) struct Waiting {
     pub entry: Entry,
     /// `None` if only other replicas received it.
     last_received: Option<Received>,
-    /// Arrival of its last message.
     since: Time,
 }
 
@@ -85,18 +81,7 @@ fn leap(number: u64) -> u64 {
 
 impl Replica {
     pub fn new(index: u32, group: Group) -> Self {
-        Self {
-            index,
-            group,
-            waiting: Vec::new(),
-            owner: None,
-            number: 0,
-            count: 0,
-            t_cs: None,
-            watches: false,
-            received: Vec::new(),
-            recoveries: Vec::new(),
-        }
+        Self { index, group, ..Self::default() }
     }
 
     pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
@@ -128,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// Returns whether the owner under an earlier coordinator may still hold.
+    /// The owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.group.grace().is_some_and(|grace| now < grace)
     }
@@ -156,7 +141,6 @@ impl Replica {
         }
     }
 
-    /// The coordinator's part of *REQUEST*.
     pub fn answer(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
         self.expire(common, cx);
@@ -228,7 +212,6 @@ impl Replica {
         Some(entry)
     }
 
-    /// Grants the free resource to the first waiter whose request this coordinator has received.
     pub fn serve(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         if self.owner.is_some() || self.is_in_grace(now) {
@@ -264,7 +247,7 @@ impl Replica {
         let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
         for peer in peers(self.waiting.iter().map(|waiting| &waiting.entry)) {
-            common.post.send(peer, release(None), cx);
+            common.sender.send(peer, release(None), cx);
         }
         for to in self.others(common) {
             common.send(to, release(Some(to)), cx);
@@ -288,7 +271,7 @@ impl Replica {
             until,
             t_cs: self.t_cs,
         };
-        common.post.send(to.peer, message, cx);
+        common.sender.send(to.peer, message, cx);
     }
 
     fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
@@ -299,7 +282,7 @@ impl Replica {
         let mut waiting = peers(self.waiting.iter().map(|waiting| &waiting.entry));
         waiting.extend(owner.filter(|owner| !waiting.contains(owner)));
         for peer in waiting.into_iter().filter(|&peer| peer != entry.client.peer || Some(peer) == owner) {
-            common.post.send(peer, Message::AddRequest { to: None, entry }, cx);
+            common.sender.send(peer, Message::AddRequest { to: None, entry }, cx);
         }
     }
 
@@ -311,11 +294,11 @@ impl Replica {
         self.waiting.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
         let in_office = self.is_coordinator() && self.is_in_office(common, cx.now());
         if in_office && receipt > 0 {
-            common.post.send(client.peer, Message::Got { receipt }, cx);
+            common.sender.send(client.peer, Message::Got { receipt }, cx);
             let newcomers = self.waiting.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
             for peer in peers(newcomers) {
                 let release = Message::Release { to: None, client, number, successor, last, receipt: 0 };
-                common.post.send(peer, release, cx);
+                common.sender.send(peer, release, cx);
             }
         }
         let Some(number) = number.or_else(|| self.never_entered(client, common)) else {
@@ -381,7 +364,6 @@ impl Replica {
         }
     }
 
-    /// The owner is unknown to a new coordinator.
     pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
         self.watch(common, cx);
@@ -392,20 +374,19 @@ impl Replica {
         }
     }
 
-    /// Returns a place before which all clients have finished.
+    /// All clients before this place have finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
         self.waiting.first().map_or(next, |waiting| waiting.entry.place)
     }
 
-    /// Drops finished waiters whose RELEASE was lost.
     pub fn drop_before(&mut self, front: Place) {
         self.waiting.retain(|waiting| waiting.entry.place >= front);
     }
 
     pub fn others(&self, common: &Common) -> impl Iterator<Item = u32> + use<> {
         let me = self.index;
-        (0..common.replicas.quorum().replicas()).filter(move |&index| index != me)
+        common.all().filter(move |&index| index != me)
     }
 }
 
@@ -417,7 +398,6 @@ impl fmt::Display for Replica {
     }
 }
 
-/// Cases that the simulator rarely reaches.
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
@@ -426,7 +406,7 @@ mod tests {
 
     use super::*;
     use crate::coordinator::Config;
-    use crate::replicas::Post;
+    use crate::replicas::Sender;
     use crate::{Effect, Quorum, Replicas};
 
     const OWNER: Claim = Claim { peer: PeerId::new(7), ticket: Ticket::new(1) };
@@ -437,8 +417,8 @@ mod tests {
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
-        let common = Common { config, replicas: Replicas::first(Quorum::new(3, 2)), post: Post::new(me) };
-        let mut replica = Replica::new(0, Group::new());
+        let common = Common { config, sender: Sender::new(me, &Replicas::first(Quorum::new(3, 2))) };
+        let mut replica = Replica::new(0, Group::default());
         let holder = Holder { client: OWNER, number: NUMBER };
         (replica.owner, replica.number) = (Some(Owner::new(holder, Time::ZERO + config.lease, Time::ZERO)), NUMBER);
         (replica, common)
@@ -500,7 +480,7 @@ mod tests {
         let (client, number, successor, last) = (OWNER, None, None, None);
         let withdrawn = Message::Release { to: Some(0), client, number, successor, last, receipt: 1 };
         with_cx(|cx| replica.on_release(withdrawn, &mut common, cx));
-        assert_eq!(owner(&replica), None, "withdrawn before it knew of its turn");
+        assert_eq!(owner(&replica), None, "withdrawn before it knew of its grant");
     }
 
     #[test]

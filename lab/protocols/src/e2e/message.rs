@@ -6,6 +6,8 @@ use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
+use super::E2e;
+use crate::Observe;
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
@@ -13,33 +15,29 @@ use crate::sigma::{self, Stamp};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Owner {
-    /// The fencing number of its turn.
     pub epoch: u64,
     /// The request under whose votes the token moves.
     pub elected: Stamp,
     pub peer: PeerId,
 }
 
-/// A copy of the queue for one of the first waiters, in case the owner fails (§V.A).
+/// A copy of the queue for one of the first waiters (§V.A).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
-    /// The number of the latest change.
     pub sequence: u64,
     pub queue: Vec<Waiting>,
 }
 
-/// ENQUEUE or PING: a request to be queued at the owner, or to be found there.
+/// ENQUEUE or PING. `detours` counts the former owners that have forwarded it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Enqueue {
     pub client: Waiting,
     pub by: By,
-    /// Whether the client has retried: the owner then answers in any case.
+    /// After a retry the owner answers in any case.
     pub again: bool,
-    /// As known to the sender.
     pub owner: Owner,
-    /// The number of former owners that have forwarded it.
     pub detours: u8,
 }
 
@@ -47,67 +45,58 @@ pub struct Enqueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum By {
-    /// A hop on the route to this replica.
+    /// On the route to this replica.
     Hop(u32),
-    /// This replica.
     Replica(u32),
-    /// The client's peer, as PING.
+    /// As PING.
     Client,
 }
 
-/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is the destination, or the replica
-/// that a message is about; `fencing` the highest fencing number known to the sender.
+/// The paper's messages, §V's updates and pings, and ours (QUEUED, ASTRAY, BACK, WITHDRAW, GOT, DECLINE).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: routed by a client to every replica. A hop that knows the owner stops it and sends ENQUEUE; the replica
-    /// votes or queues it, and answers with RESPONSE.
+    /// votes or queues it.
     Request { replica: u32, client: Waiting, fencing: u64 },
-    /// Sigma's RESPONSE, INQUIRE and YIELD; its REQUEST, which no hop stops, from a client that retries or an owner that
-    /// renews; and its RELEASE, without successor.
+    /// Sigma's messages. Its REQUEST, which no hop stops, comes from a client that retries or an owner that renews; its
+    /// RELEASE has no successor.
     Vote(sigma::Message),
     /// IAMWINNER: routed by the winner to every replica. Every peer on the route records it, and the replica sends it
-    /// the requests that it has queued.
+    /// the queued requests.
     IAmWinner { replica: u32, owner: Owner },
-    /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST. The owner queues the request and answers
-    /// QUEUED the first time. PING (§V.A): the same, sent by a waiting client and always answered.
+    /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST, and answered with QUEUED the first time.
+    /// PING (§V.A): the same, sent by a waiting client and always answered.
     Enqueue(Enqueue),
     /// Sent by the owner to a requester that it has queued. With a copy it is UPDATE (§V.A), sent to the first waiters
     /// at each change.
     Queued { to: Stamp, owner: Owner, copy: Option<Copy> },
     /// Sent by a former owner without successor to answer ENQUEUE or PING: owners up to `epoch` have finished. The
-    /// client retries. Not in the paper.
+    /// client retries.
     Astray { to: Stamp, epoch: u64 },
-    /// Sent by a former owner without successor to answer the ENQUEUE of a replica, which handles it as a RELEASE of
-    /// the reign and the request as new. Not in the paper.
+    /// Sent by a former owner without successor to answer a replica's ENQUEUE: a RELEASE of the reign, and the request
+    /// again.
     Back { replica: u32, client: Waiting, elected: Stamp, fencing: u64 },
-    /// Sent by a finished requester to the peer that has queued it. Not in the paper.
+    /// Sent by a finished requester to the peer that has queued it.
     Withdraw { client: Stamp },
-    /// TOKEN: sent by an owner to the first waiter of its queue, which becomes the owner and enters. Answered by GOT.
-    Token {
-        receipt: u64,
-        to: Stamp,
-        owner: Owner,
-        /// End of the lease, by the new owner's clock.
-        until: Time,
-        rest: Copy,
-    },
-    /// Acknowledges a TOKEN. Not in the paper.
+    /// TOKEN: sent by an owner to its first waiter, which becomes the owner. `until` is the end of the lease by that
+    /// peer's clock.
+    Token { receipt: u64, to: Stamp, owner: Owner, until: Time, rest: Copy },
+    /// Acknowledges a TOKEN.
     Got { receipt: u64 },
-    /// RELEASE with the successor: routed by the releasing owner to every replica; every peer on the route records it.
-    /// Also the answer of a former owner to an ENQUEUE.
+    /// RELEASE with the successor: routed by the owner to every replica; every peer on the route records it. Also the
+    /// answer of a former owner to an ENQUEUE.
     Release { replica: u32, owner: Owner },
-    /// Sent to a replica that has voted for a request which is finished and not elected. It takes the vote back, unless
-    /// another peer has sent it a message in the name of that request. Not in the paper.
+    /// Returns the vote for a request that is finished and not elected, unless another peer has sent a message in its
+    /// name.
     Decline { replica: u32, client: Stamp, fencing: u64 },
-    /// Removes records of owners before `epoch` and follows their route. Sent by a hop when the route has changed
-    /// (§V.A), and by a former owner to a hop that considers it the owner.
+    /// Removes records of owners before `epoch` along a former route (§V.A), or at a hop that considers the sender the
+    /// owner.
     Forget { replica: u32, epoch: u64 },
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] = &[
+impl Observe for E2e {
+    const KINDS: &'static [&'static str] = &[
         "request",
         "response",
         "inquire",
@@ -127,32 +116,28 @@ impl Message {
         "back",
     ];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
-            Self::Vote(sigma::Message::Response { .. }) => 1,
-            Self::Vote(sigma::Message::Inquire { .. }) => 2,
-            Self::Vote(sigma::Message::Yield { .. }) => 3,
-            Self::Release { .. } | Self::Vote(sigma::Message::Release { .. }) => 4,
-            Self::IAmWinner { .. } => 5,
-            Self::Enqueue(Enqueue { by: By::Client, .. }) => 9,
-            Self::Enqueue(_) => 6,
-            Self::Queued { copy: None, .. } => 7,
-            Self::Queued { copy: Some(_), .. } => 8,
-            Self::Astray { .. } => 10,
-            Self::Withdraw { .. } => 11,
-            Self::Token { .. } => 12,
-            Self::Got { .. } => 13,
-            Self::Forget { .. } => 14,
-            Self::Decline { .. } => 15,
-            Self::Back { .. } => 16,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Vote(vote) => sigma::Sigma::kind(vote),
+            Message::Request { .. } => 0,
+            Message::Release { .. } => 4,
+            Message::IAmWinner { .. } => 5,
+            Message::Enqueue(Enqueue { by: By::Client, .. }) => 9,
+            Message::Enqueue(_) => 6,
+            Message::Queued { copy: None, .. } => 7,
+            Message::Queued { copy: Some(_), .. } => 8,
+            Message::Astray { .. } => 10,
+            Message::Withdraw { .. } => 11,
+            Message::Token { .. } => 12,
+            Message::Got { .. } => 13,
+            Message::Forget { .. } => 14,
+            Message::Decline { .. } => 15,
+            Message::Back { .. } => 16,
         }
     }
 }
 
 impl Message {
-    /// The replica that sends or receives it, or that it concerns.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -179,16 +164,12 @@ impl From<sigma::Message> for Message {
     }
 }
 
-/// The timers.
+/// The timers: of votes, of a waiting client, of changes to be sent to the first waiters, of an unacknowledged token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// An owner renews its lease; a replica checks for an expired one.
     Vote(sigma::Timer),
-    /// A waiting client retries, or pings the owner.
     Wake(Ticket),
-    /// The owner sends changes of the queue to the first waiters.
     Update,
-    /// A token was not acknowledged in time.
     Again,
 }
 
@@ -198,7 +179,7 @@ impl From<sigma::Timer> for Timer {
     }
 }
 
-/// The owner's peer if it is another: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
+/// `1@3, epoch 1`, or with another peer `1@3, epoch 2 at 4`.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, epoch {}", self.elected, self.epoch)?;
@@ -214,7 +195,6 @@ impl fmt::Debug for Copy {
     }
 }
 
-/// The paper's notation: `REQUEST(R2, 17@4)`, `TOKEN(17@4, epoch 3, [18@5])`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

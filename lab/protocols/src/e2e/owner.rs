@@ -19,21 +19,17 @@ use crate::{Cx, Grant};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
     pub owner: Owner,
-    /// The votes, own or inherited.
     lease: Client,
     /// The holder; `None` while the lease must be renewed before a hand-over.
     pub inside: Option<Ticket>,
     pub queue: Vec<Entry>,
     sequence: u64,
-    /// Whether [`Timer::Update`] is pending.
     is_new: bool,
 }
 
-/// A turn that ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Past {
     pub owner: Owner,
-    /// `None` if no client waited.
     pub successor: Option<Owner>,
     ended: Time,
 }
@@ -51,7 +47,7 @@ impl Token {
         }
     }
 
-    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. Returns whether the request is new.
+    /// §IV.A, step 5: *kept sorted by Lamport timestamps*.
     pub fn enqueue(&mut self, entry: Entry) -> bool {
         let place = self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client);
         match place {
@@ -67,8 +63,7 @@ impl Token {
 }
 
 impl E2e {
-    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*; and to the waiters of a dead owner's queue
-    /// (§V.A).
+    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*.
     pub(super) fn win(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -132,7 +127,7 @@ impl E2e {
         match self.past.last().copied().filter(|past| past.owner.epoch >= wanted.owner.epoch && !is_parked) {
             Some(past) if self.config.losers_queued => self.redirect(from, wanted, past, cx),
             Some(_) => {}
-            // The request has overtaken the token. (In print, or the election is not finished.)
+            // The request has overtaken the token.
             None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wanted.client.arrived(cx.now())),
         }
@@ -172,7 +167,7 @@ impl E2e {
         }
     }
 
-    /// §V.A: *whenever the request queue is updated, this change is propagated*, after a short delay.
+    /// §V.A: *whenever the request queue is updated, this change is propagated*.
     pub(super) fn queue_changed(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         token.sequence += 1;
@@ -207,7 +202,7 @@ impl E2e {
         }
     }
 
-    /// A client may have set the owner's renewal timer: sets it again.
+    /// A client may have set the timer of the same name.
     pub(super) fn watch_owner(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
             token.lease.wake_to_renew(token.until(), &self.common, cx);
@@ -222,7 +217,6 @@ impl E2e {
         self.pass_on(cx);
     }
 
-    /// Returns whether the rest of the lease is too short for a hand-over.
     fn is_short(&self, now: Time) -> bool {
         let left = self.token.as_ref().map(|token| token.until().since(now));
         self.config.leases && left.is_some_and(|left| left < self.config.lease / 3)
@@ -246,11 +240,10 @@ impl E2e {
         }
         match self.requester(next.client) {
             Some(at) => self.enter(at, cx),
-            None => self.pass_on(cx), // It has withdrawn.
+            None => self.pass_on(cx),
         }
     }
 
-    /// Grants to a local client.
     fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let ticket = self.stop_waiting(at, cx).votes.ticket;
         let Some(token) = &mut self.token else { return };
@@ -278,7 +271,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 6, without waiters; or the lease has expired, and the queue goes to the next winner.
+    /// §IV.A, step 6, without waiters; or the lease has expired.
     fn end_reign(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(mut token) = self.token.take() else { return };
         self.retire(&token, None, cx);
@@ -292,7 +285,7 @@ impl E2e {
         }
     }
 
-    /// Sends the queue of an invalid token, or of one whose receiver is silent, to its first remote waiter.
+    /// The token is invalid, or its receiver silent.
     pub(super) fn send_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -301,7 +294,7 @@ impl E2e {
         }
     }
 
-    /// Passes the queue of an ended reign to its first waiter that still waits.
+    /// The first waiter may have withdrawn.
     pub(super) fn pass_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         while !rest.queue.is_empty() {
             let to = rest.queue.remove(0).client;
@@ -320,8 +313,7 @@ impl E2e {
         if !self.config.acknowledged {
             return self.send(owner.peer, message(0), cx);
         }
-        let way = (&mut self.common.post, &self.common.replicas);
-        if self.outbox.post(To::Peer(owner.peer), message, way, cx) {
+        if self.outbox.send(To::Peer(owner.peer), message, &mut self.common.sender, cx) {
             cx.set_timer(Timer::Again, self.config.retry);
         }
     }
@@ -345,7 +337,7 @@ impl E2e {
         let is_old = self.past.iter().any(same);
         self.feed(owner.elected, owner.epoch);
         if is_old && (is_valid || until > Time::ZERO) {
-            return; // A duplicate.
+            return;
         }
         if !is_valid {
             return self.on_queue(to, owner, until, rest, cx);
@@ -365,14 +357,14 @@ impl E2e {
                 cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
                 self.watch_lease(until, cx);
                 if requester.queued_at.is_none() {
-                    self.adopt(requester.backup.queue, cx); // Perhaps the only copy of a dead owner's queue.
+                    self.adopt(requester.backup.queue, cx); // Perhaps the only copy.
                 }
             }
-            None => self.pass_on(cx), // It has withdrawn.
+            None => self.pass_on(cx),
         }
     }
 
-    /// Handles a token that is only a queue. Even if its receiver has finished, it contains other waiters.
+    /// Even if its receiver has finished, the queue contains other waiters.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.

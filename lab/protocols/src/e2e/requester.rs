@@ -1,4 +1,4 @@
-//! The requester's side: requests, waiting in the owner's queue, and pinging the owner (§V.A).
+//! The requester's side (§V.A).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,18 +17,16 @@ use crate::sigma::{self, Stamp};
 pub(super) struct Requester {
     pub votes: Client,
     pub queued_at: Option<Owner>,
-    /// Empty unless the client is one of the first waiters.
+    /// Of one of the first waiters.
     pub backup: Backup,
     tries: u32,
     pinged: bool,
-    /// Owners up to this epoch have finished.
     finished: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Backup {
     pub owner: Option<Owner>,
-    /// Epoch and number of the change.
     pub sequence: (u64, u64),
     pub queue: Vec<Entry>,
 }
@@ -64,7 +62,7 @@ impl Requester {
     fn set_queued(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
         (self.queued_at, self.tries, self.pinged) = (Some(owner), 0, false);
         if config.asks_again || config.backups > 0 {
-            // A client with a copy of the queue should detect a failure first.
+            // A client with a copy should detect a failure first.
             let rank = if self.backup.queue.is_empty() { 2 } else { 1 };
             self.wake_after(config.ping * rank, cx);
         }
@@ -125,9 +123,8 @@ impl E2e {
     }
 
     /// Answers a vote for a finished request: with the successor if it was elected, otherwise by returning the vote. A
-    /// turn that this peer has forgotten since its last reset ended more than a lease ago, so no peer relies on the
-    /// vote. For requests of other peers, and those before a reset, this is unknown: the token may be with a successor.
-    /// Then the lease expires.
+    /// turn forgotten since the last reset ended more than a lease ago. For requests of other peers, and those before a
+    /// reset, the token may be with a successor: then the lease expires.
     pub(super) fn answer_stale_vote(&mut self, from: PeerId, replica: u32, stale: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == stale) || !self.config.losers_queued {
             return;
@@ -166,7 +163,7 @@ impl E2e {
         requester.set_queued(owner, &self.config, cx);
     }
 
-    /// Retries: a former owner cannot handle the request. Of the answers that all hops cause, one counts.
+    /// Of the answers that all hops cause, one counts.
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
@@ -195,7 +192,7 @@ impl E2e {
         }
     }
 
-    /// If the request is in no queue but has a copy of a dead owner's, perhaps the only one, passes that on.
+    /// A copy of a dead owner's queue may be the only one.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, queued_at, backup, .. } = self.stop_waiting(at, cx);
         match (queued_at, backup.owner) {
@@ -207,7 +204,6 @@ impl E2e {
         }
     }
 
-    /// Removes a client and returns its votes.
     pub(super) fn stop_waiting(&mut self, at: usize, cx: &mut Cx<'_, Self>) -> Requester {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -219,7 +215,6 @@ impl E2e {
     }
 }
 
-/// `1@6 waits, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.queued_at {

@@ -1,14 +1,11 @@
-//! The *replica list* (§IV.A): the records of peers on the routes to replicas. A request stops at the first hop with a
-//! mark.
-//!
-//! A mark also has the paper's *Previous* and *Next* hop. When a later message takes another route, the peer at which
-//! the routes part returns the next hop of the old one, to clear it.
+//! The *replica list* (§IV.A). A mark has the paper's *Previous* and *Next* hop: when a later message takes another
+//! route, the peer at which the routes part returns the next hop of the old one, to clear it.
 
 use alloc::vec::Vec;
 
 use peerlock_types::PeerId;
 
-/// The previous and the next hop; the replica has no next one.
+/// The replica has no next hop.
 pub(super) type Way = (PeerId, Option<PeerId>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

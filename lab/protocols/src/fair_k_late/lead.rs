@@ -7,11 +7,10 @@ use peerlock_types::PeerId;
 use super::{Config, Update};
 use peerlock_protocol::queue::{Binding, Queue};
 
-/// One peer has it, or one message carries it.
+/// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lead {
-    /// The number of moves of the role.
     pub(super) epoch: u64,
     served: u32,
     pub(super) queue: Queue,
@@ -24,7 +23,7 @@ impl Lead {
         Self { epoch: 0, served: 0, queue }
     }
 
-    /// Applies an update; an error says why it is unexpected.
+    /// An error says why the update is unexpected.
     pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
         self.served += self.queue.note(update, ())?;
         Ok(())
@@ -44,7 +43,7 @@ impl Lead {
         replacement
     }
 
-    /// Moves the role to the last waiter if the term has ended and the last waiter is another peer.
+    /// Moves the role at the end of the term, if another peer has the last waiter.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         if self.served < term {
             return None;

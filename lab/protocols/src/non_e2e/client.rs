@@ -1,4 +1,4 @@
-//! The requester's side: the places of its requests, and retries.
+//! The requester's side.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,12 +19,11 @@ pub(super) struct Requester {
     pub votes: Client,
     /// The last answer for each replica.
     places: Vec<Place>,
-    /// Replicas without an answer since the last request.
     silent: Voters,
     tries: u32,
 }
 
-/// The place of a request. A hop has it in its queue; a replica is on this peer.
+/// A hop has the request in its queue; a replica is on this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Unknown,
@@ -42,7 +41,7 @@ impl Requester {
     pub fn request(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         for replica in 0..common.quorum().replicas() {
             let message = self.keepable(replica, common, cx);
-            common.post.send_to(&common.replicas, replica, message, cx);
+            common.sender.send_to(replica, message, cx);
             self.silent.insert(replica);
         }
         if config.asks_again {
@@ -54,12 +53,10 @@ impl Requester {
         sigma::Timer::Wake(self.votes.id()).into()
     }
 
-    /// A REQUEST that a hop may queue.
     fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
     }
 
-    /// A REQUEST that no hop may queue.
     fn direct(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         let (client, sent, fencing) = (self.votes.stamp, cx.now(), common.fencing);
         Message::Vote(sigma::Message::Request { replica, client, sent, fencing })
@@ -75,7 +72,7 @@ impl Requester {
         cx: &mut Cx<'_, NonE2e>,
     ) {
         let sigma::Message::Response { replica, wait, .. } = &mut response else { return };
-        *wait = None; // Requests in a hop's queue have no forecast.
+        *wait = None;
         self.places[*replica as usize] = Place::Replica(from);
         self.silent.remove(*replica);
         let before = self.votes.mine().len();
@@ -86,8 +83,8 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's answer. But a
-    /// hop knows only the last request that passed, which may be queued at the next hop.
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* for the paper's requester it is the replica's answer. But a hop
+    /// knows only the last request that passed.
     pub fn on_queued(
         &mut self,
         from: PeerId,
@@ -115,7 +112,7 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, steps 5 and 6: if no client has won, all yield after a random time.
+    /// §IV.B, steps 5 and 6: all yield after a random time.
     fn consider_yielding(&mut self, config: &Config, common: &Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let is_stuck = !self.votes.mine().is_empty() && self.votes.is_undecidable(common);
         if !config.surfaces && self.votes.phase == Phase::Waiting && is_stuck {
@@ -124,7 +121,7 @@ impl Requester {
         }
     }
 
-    /// Renews, retries or yields. Returns true if the lease has expired.
+    /// Returns true if the lease has expired.
     pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
         if let Phase::Inside { until } = self.votes.phase {
             if config.leases && until <= cx.now() {
@@ -138,7 +135,7 @@ impl Requester {
             // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }
-        // With m votes but no grant, the replicas' fencing levels differ too much: requests raise them.
+        // With m votes but no grant, the replicas' fencing levels differ too much.
         if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
             (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
             let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
@@ -153,22 +150,22 @@ impl Requester {
         false
     }
 
-    /// Retries at the peer that answered last, or by a new route if it has not answered since. A client with too few
-    /// votes bypasses the hops: a replica asks the owners of its vote to yield only to requests that it knows.
+    /// At the peer that answered last, or by a new route if it is silent. A client with too few votes bypasses the
+    /// hops: a replica asks for a YIELD only on behalf of requests that it knows.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);
         let surfaces = config.surfaces && !self.votes.mine().is_empty();
         match self.places[replica as usize] {
             Place::Unknown => {
                 let message = self.keepable(replica, common, cx);
-                common.post.send_to(&common.replicas, replica, message, cx);
+                common.sender.send_to(replica, message, cx);
             }
             Place::Hop(peer) if !surfaces && !self.silent.contains(replica) => {
                 let message = self.keepable(replica, common, cx);
-                common.post.send(peer, message, cx);
+                common.sender.send(peer, message, cx);
             }
-            Place::Replica(peer) if !self.silent.contains(replica) => common.post.send(peer, direct, cx),
-            Place::Hop(_) | Place::Replica(_) => common.post.send_to(&common.replicas, replica, direct, cx),
+            Place::Replica(peer) if !self.silent.contains(replica) => common.sender.send(peer, direct, cx),
+            Place::Hop(_) | Place::Replica(_) => common.sender.send_to(replica, direct, cx),
         }
         self.silent.insert(replica);
     }
@@ -179,12 +176,11 @@ impl Requester {
         let (client, fencing) = (self.votes.stamp, common.fencing);
         for replica in 0..common.quorum().replicas() {
             let message = Message::Release { replica, client, fencing, load: Load::default() };
-            common.post.send_to(&common.replicas, replica, message, cx);
+            common.sender.send_to(replica, message, cx);
         }
     }
 }
 
-/// `1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.votes.phase == Phase::Waiting { "waits" } else { "holds" };

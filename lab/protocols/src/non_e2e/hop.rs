@@ -1,4 +1,4 @@
-//! The hop's side: the replica list, with a partial queue per entry.
+//! The hop's side: the replica list.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,18 +13,17 @@ use crate::sigma::replica::{Entry as Request, is_same};
 use crate::sigma::{self, Stamp};
 use crate::{Cx, Hop};
 
-/// An entry of the replica list: the request that passed to the replica, and those queued after it.
+/// The request that passed to the replica, and those queued after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     /// *Replica Id*.
     pub replica: u32,
-    /// *Node Id*: the replica's holder, as known here.
+    /// *Node Id*: the holder.
     pub holder: Stamp,
-    /// *Replica Request Queue*, in order.
+    /// *Replica Request Queue*.
     pub queue: Vec<Request>,
-    /// Expirations of [`Timer::Ping`] since a request was queued.
     pub age: u32,
-    /// *Next* on the holder's route to the replica.
+    /// *Next*.
     pub next: Neighbour,
     /// *Previous*.
     pub previous: Neighbour,
@@ -33,7 +32,6 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Neighbour {
     pub peer: PeerId,
-    /// Whether a PING is unanswered.
     pub is_silent: bool,
 }
 
@@ -44,7 +42,6 @@ impl Neighbour {
 }
 
 impl Entry {
-    /// `next` is the next hop of the message.
     pub fn new(replica: u32, holder: Stamp, hop: Hop, next: PeerId) -> Self {
         let (next, previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
         Self { replica, holder, queue: Vec::new(), age: 0, next, previous }
@@ -83,7 +80,7 @@ impl NonE2e {
         let entry = &mut self.entries[at];
         entry.enqueue(request);
         let (replica, holder, to) = (entry.replica, entry.holder, request.client.client.ticket);
-        self.common.post.send(request.client.peer(), Message::Queued { replica, to, holder }, cx);
+        self.common.sender.send(request.client.peer(), Message::Queued { replica, to, holder }, cx);
         if !self.watches {
             self.watches = true;
             cx.set_timer(Timer::Ping, self.config.patience);
@@ -113,7 +110,7 @@ impl NonE2e {
         false
     }
 
-    /// §IV.B, step 4, *all quorum set members*; and §V.B, cleanup. Returns the message to forward, if any.
+    /// §IV.B, step 4, *all quorum set members*; and §V.B, cleanup. Returns the message to forward.
     pub(super) fn on_release_by(&mut self, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let (replica, client, is_over) = match message {
             Message::Release { replica, client, .. } => (replica, client, true),
@@ -138,7 +135,6 @@ impl NonE2e {
         Some(message)
     }
 
-    /// Becomes responsible for the whole queue of a passing message.
     fn add_to(&mut self, mut message: Message, entry: Entry, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let replica = entry.replica;
         if entry.queue.is_empty() {
@@ -157,39 +153,38 @@ impl NonE2e {
         None
     }
 
-    /// Keeps a copy until it is acknowledged (§V.B: *an alive predecessor would act as the temporary token holder*).
+    /// §V.B: *an alive predecessor would act as the temporary token holder*.
     fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
-        let way = (&mut self.common.post, &self.common.replicas);
+        let sender = &mut self.common.sender;
         if !self.config.keeps_copies {
-            return way.0.send_to(way.1, replica, message, cx);
+            return sender.send_to(replica, message, cx);
         }
-        let me = way.0.me();
+        let me = sender.me;
         let with = |receipt| {
             if let Some(load) = message.load_mut() {
                 load.keeper = Some((me, receipt));
             }
             message
         };
-        if self.outbox.post(To::Replica(replica), with, way, cx) {
+        if self.outbox.send(To::Replica(replica), with, sender, cx) {
             cx.set_timer(Timer::Again, self.config.again);
         }
     }
 
     pub(super) fn on_again_timer(&mut self, cx: &mut Cx<'_, Self>) {
-        let way = (&mut self.common.post, &self.common.replicas);
-        self.outbox.again(Config::TRIES, way, cx);
-        if self.outbox.pending().next().is_some() {
+        self.outbox.resend(Config::TRIES, &mut self.common.sender, cx);
+        if !self.outbox.is_empty() {
             cx.set_timer(Timer::Again, self.config.again);
         }
     }
 
     pub(super) fn take_over(&mut self, keeper: Option<(PeerId, u64)>, cx: &mut Cx<'_, Self>) {
         if let Some((peer, receipt)) = keeper {
-            self.common.post.send(peer, Message::Taken { receipt }, cx);
+            self.common.sender.send(peer, Message::Taken { receipt }, cx);
         }
     }
 
-    /// §V.B, the answer to PING.
+    /// §V.B.
     pub(super) fn knows(&mut self, index: u32, request: Stamp) -> bool {
         let is_client = self.clients.iter().any(|client| client.votes.stamp == request);
         let at_replica = self.replicas.iter().any(|here| here.index == index && here.knows(request, &self.common));
@@ -199,8 +194,7 @@ impl NonE2e {
         is_client || at_replica || on_way
     }
 
-    /// §V.B: pings the neighbours on the routes of holders with waiters here. One that has not answered the last ping
-    /// is dead.
+    /// §V.B. A neighbour that has not answered the last ping is dead.
     pub(super) fn on_ping_timer(&mut self, cx: &mut Cx<'_, Self>) {
         let is_broken = |entry: &mut Entry| {
             !entry.queue.is_empty() && entry.neighbours().iter().any(|neighbour| neighbour.is_silent)
@@ -216,7 +210,7 @@ impl NonE2e {
             let (replica, holder) = (entry.replica, entry.holder);
             for neighbour in entry.neighbours() {
                 neighbour.is_silent = true;
-                self.common.post.send(neighbour.peer, Message::Ping { replica, holder }, cx);
+                self.common.sender.send(neighbour.peer, Message::Ping { replica, holder }, cx);
             }
         }
         self.watches = self.entries.iter().any(|entry| !entry.queue.is_empty());
@@ -240,8 +234,7 @@ impl NonE2e {
     }
 
     /// §V.B. *Departure:* in the paper the predecessor of a dead peer makes a new route for the holder's request, and
-    /// its successor cleans up the old one; but the holder may have finished. Here both send the queue to the replica,
-    /// and a live holder retries.
+    /// its successor cleans up; but the holder may have finished. Here both send the queue to the replica.
     fn clean_up(&mut self, entry: Entry, cx: &mut Cx<'_, Self>) {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();
@@ -251,7 +244,6 @@ impl NonE2e {
     }
 }
 
-/// `1@4 then [1@5, 1@6]`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue: Vec<Stamp> = self.queue.iter().map(|queued| queued.client).collect();

@@ -6,35 +6,32 @@ use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
+use super::NonE2e;
+use crate::Observe;
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// The paper's four messages, §V's ping, ack and cleanup, and those of our repairs. `replica` is the destination, or
-/// the replica that a message is about; `fencing` the highest fencing level known to the sender.
+/// The paper's four messages, §V's ping, ack and cleanup, and TAKEN.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: routed by a client to every replica. The first hop with an entry queues it and answers with `Queued`;
-    /// otherwise the replica votes or queues it. Also sent as a check to the hop that has queued it, which forwards it
-    /// if it is unknown.
+    /// REQUEST: routed by a client to every replica. The first hop with an entry queues it; otherwise the replica votes
+    /// or queues it. Also sent as a check to the hop that has queued it.
     Request { replica: u32, client: Stamp, sent: Time, fencing: u64 },
-    /// GRANTREQ from a hop that has queued the request; not a vote. `holder` is the last request that passed to the
-    /// replica.
+    /// GRANTREQ from a hop that has queued the request; not a vote. `holder` is the last request that passed.
     Queued { replica: u32, to: Ticket, holder: Stamp },
-    /// Sigma's GRANTREQ from a replica (*Response*), INQUIRE and YIELD; and its REQUEST, which no hop queues.
+    /// Sigma's messages. GRANTREQ from a replica is its RESPONSE; no hop queues its REQUEST.
     Vote(sigma::Message),
     /// RELEASE: routed by a finished client to every replica. Each hop whose entry names the client deletes it and adds
-    /// its queue; the replica votes for the next. Also sent to a replica that has voted for a finished request.
+    /// its queue. Also sent to a replica that has voted for a finished request.
     Release { replica: u32, client: Stamp, fencing: u64, load: Load },
-    /// CLEANUP (§V.B): routed to the replica by a hop that finds the holder's route broken. Each hop whose entry names
-    /// the holder deletes it and adds its queue. The holder keeps the vote.
+    /// CLEANUP (§V.B): as RELEASE, by a hop that finds the holder's route broken. The holder keeps the vote.
     Cleanup { replica: u32, holder: Stamp, load: Load },
-    /// Sent by a replica or hop that has received queues to their keeper, which deletes its copy. Not in the paper.
+    /// Sent to the keeper of received queues, which deletes its copy.
     Taken { receipt: u64 },
-    /// PING (§V.B): sent by a hop with a queue to its neighbours on its holder's route. A peer that does not answer
-    /// counts as dead.
+    /// PING (§V.B): sent by a hop with a queue to its neighbours on the holder's route. A silent one counts as dead.
     Ping { replica: u32, holder: Stamp },
-    /// ACK (§V.B): answers PING. If the request is unknown, the hop cleans up the route.
+    /// ACK (§V.B). If the request is unknown, the hop cleans up the route.
     Ack { replica: u32, holder: Stamp, known: bool },
 }
 
@@ -43,31 +40,29 @@ pub enum Message {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Load {
     pub queue: Vec<Waiting>,
-    /// The peer that keeps a copy until the acknowledgement, and the receipt.
+    /// The peer with a copy, and the receipt.
     pub keeper: Option<(PeerId, u64)>,
 }
 
-impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] =
+impl Observe for NonE2e {
+    const KINDS: &'static [&'static str] =
         &["request", "grantreq", "inquire", "yield", "release", "cleanup", "taken", "ping", "ack"];
 
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
-            Self::Queued { .. } | Self::Vote(sigma::Message::Response { .. }) => 1,
-            Self::Vote(sigma::Message::Inquire { .. }) => 2,
-            Self::Vote(sigma::Message::Yield { .. }) => 3,
-            Self::Release { .. } | Self::Vote(sigma::Message::Release { .. }) => 4,
-            Self::Cleanup { .. } => 5,
-            Self::Taken { .. } => 6,
-            Self::Ping { .. } => 7,
-            Self::Ack { .. } => 8,
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Vote(vote) => sigma::Sigma::kind(vote),
+            Message::Request { .. } => 0,
+            Message::Queued { .. } => 1,
+            Message::Release { .. } => 4,
+            Message::Cleanup { .. } => 5,
+            Message::Taken { .. } => 6,
+            Message::Ping { .. } => 7,
+            Message::Ack { .. } => 8,
         }
     }
+}
 
-    /// The replica that sends or receives it, or that it concerns.
+impl Message {
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -99,14 +94,11 @@ impl From<sigma::Message> for Message {
     }
 }
 
-/// The timers.
+/// The timers: Sigma's, of pings (§V.B), of unacknowledged queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// Those of Sigma.
     Vote(sigma::Timer),
-    /// A hop pings the routes of its holders (§V.B).
     Ping,
-    /// A hop resends unacknowledged queues.
     Again,
 }
 
@@ -127,7 +119,6 @@ impl fmt::Display for Load {
 
 peerlock_types::debug_as_display!(Load);
 
-/// The paper's notation: `REQUEST(R2, 17@4)`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

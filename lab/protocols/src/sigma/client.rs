@@ -14,18 +14,15 @@ use crate::{Cx, Grant, fencing};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub ticket: Ticket,
-    /// *id* and *timestamp*: the replicas' name for the request.
+    /// *id* and *timestamp*.
     pub stamp: Stamp,
     pub phase: Phase,
     /// *resp[]*: the latest response of each replica.
     resp: Vec<Response>,
-    /// The valid entries of `resp`.
     received: Voters,
     /// Those that name this client.
     mine: Voters,
-    /// The voters that have sent `Inquire` for an earlier request.
     asked: Voters,
-    /// Answers since the last REQUEST to all replicas.
     round: Round,
     pub number: u64,
 }
@@ -44,14 +41,13 @@ pub(crate) enum Phase {
 struct Response {
     owner: Option<Stamp>,
     number: Number,
-    /// End of the lease, if this client is the owner.
+    /// If this client is the owner.
     until: Time,
     fencing: u64,
     at: Time,
 }
 
-/// T_w is the mean of the first m answers: a replica after a reset forecasts too little, one with a wrong owner too
-/// much.
+/// T_w is the mean of the first m answers: a replica after a reset forecasts too little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
     received: Voters,
@@ -66,12 +62,10 @@ impl Client {
         Self { ticket, stamp, phase: Phase::Waiting, resp, received, mine, asked, round: Round::default(), number: 0 }
     }
 
-    /// Continues an owner's hold until the lease expires or is renewed.
     pub fn replacement(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
         Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
-    /// The client's name at its peer.
     pub fn id(&self) -> Ticket {
         self.stamp.client.ticket
     }
@@ -90,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Three renewals per lease, so that one may be lost, and a wake-up at its end.
+    /// Three renewals per lease, so that one may be lost.
     pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
@@ -116,7 +110,7 @@ impl Client {
             Phase::Waiting => {
                 self.weigh(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
-                    // The turn has come, contrary to the forecast.
+                    // Contrary to the forecast.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
@@ -128,9 +122,8 @@ impl Client {
         }
     }
 
-    /// Ignores older responses. On an overlay two peers may act as one replica for a while, and the one with the longer
-    /// memory may remain: its responses count again a lease time after the other's last, when all promises of both have
-    /// expired.
+    /// On an overlay two peers may act as one replica for a while, and the one with the longer memory may remain: its
+    /// responses count again a lease time after the other's last, when all promises of both have expired.
     fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
@@ -184,8 +177,7 @@ impl Client {
         }
     }
 
-    /// Enters if m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the
-    /// levels.
+    /// If m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the levels.
     fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         let is_valid = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
         let mut levels: Vec<u64> = self.votes().filter(is_valid).map(|vote| vote.fencing).collect();
@@ -214,8 +206,8 @@ impl Client {
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
     }
 
-    /// Case 3, *winner = nil*. In print yields all votes as soon as no client can win. Otherwise only those that
-    /// replicas have asked for, once this client cannot win: any other vote would come straight back.
+    /// Case 3, *winner = nil*. Apart from the printed form yields only the votes that replicas have asked for: any
+    /// other would come straight back.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
@@ -237,17 +229,15 @@ impl Client {
         common.quorum().verdict(self.mine.len(), self.received.len()) == Verdict::Cannot
     }
 
-    /// *ComputeWinner() = nil*, by the responses so far.
+    /// *ComputeWinner() = nil*.
     pub fn is_undecidable<M>(&self, common: &Common<M>) -> bool {
         common.quorum().verdict(self.same(), self.received.len()) == Verdict::Cannot
     }
 
-    /// The voters for this client.
     pub fn mine(&self) -> Voters {
         self.mine
     }
 
-    /// Records that this client is queued at the replica.
     pub fn count_reply(&mut self, replica: u32) {
         self.received.insert(replica);
     }
@@ -255,12 +245,12 @@ impl Client {
     fn yield_vote<P: Voting>(&mut self, replica: u32, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let (client, number, sent) = (self.stamp, self.resp[replica as usize].number, cx.now());
         for set in [&mut self.mine, &mut self.received, &mut self.asked] {
-            set.remove(replica); // *Clear(resp[i])*; the number stays, to recognize the grant.
+            set.remove(replica); // *Clear(resp[i])*; the number stays.
         }
         common.send(replica, Message::Yield { replica, client, number, sent }, cx);
     }
 
-    /// j_same: the maximum number of responses that name one owner.
+    /// j_same.
     fn same(&self) -> u32 {
         let mut owners: Vec<(Stamp, u32)> = Vec::new();
         for owner in self.received.iter().filter_map(|replica| self.resp[replica as usize].owner) {
@@ -295,13 +285,12 @@ impl Client {
         if self.mine.contains(replica) && self.asked.insert(replica) {
             self.yield_if_hopeless(common, cx);
         } else {
-            // Repeated after the backoff of the earlier client: the vote that this client hoped for, or its YIELD, was
-            // lost.
+            // Repeated: the vote that this client hoped for, or its YIELD, was lost.
             self.yield_vote(replica, common, cx);
         }
     }
 
-    /// Retries. Returns true if the lease has expired.
+    /// Returns true if the lease has expired.
     pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
             return true;
@@ -319,12 +308,11 @@ impl Client {
         }
     }
 
-    /// Returns whether a response of this grant can be ignored.
     pub fn is_old(&self, replica: u32, number: Number) -> bool {
         number < self.resp[replica as usize].number || self.is_settled(replica)
     }
 
-    /// Returns whether the client holds and will not yield to this replica.
+    /// The client holds and will not yield to this replica.
     pub fn is_settled(&self, replica: u32) -> bool {
         let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
         matches!(self.phase, Phase::Inside { .. }) && !has_yielded
@@ -337,7 +325,7 @@ impl Client {
         let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
-            Some(at) if config.numbered_grants && self.is_settled(at) => {} // Unused.
+            Some(at) if config.numbered_grants && self.is_settled(at) => {}
             Some(at) => {
                 let is_in = [received, mine, asked, &round.received].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);
@@ -345,7 +333,6 @@ impl Client {
         }
     }
 
-    /// In print: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
     }

@@ -7,7 +7,7 @@ use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's position in the global order: Lamport's time stamp, then the client.
+/// Lamport's time stamp, then the client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stamp {
@@ -16,7 +16,7 @@ pub struct Stamp {
     pub client: Claim,
 }
 
-/// The number of a grant in an incarnation of a replica. Not in the paper.
+/// Of a grant in an incarnation of a replica. Not in the paper.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Number {
@@ -24,61 +24,37 @@ pub struct Number {
     pub count: u64,
 }
 
-/// The four messages of Figures 5 and 6, and `Inquire`. `replica` sends or receives the message; `sent` is the send
-/// time by the client's clock, `fencing` the highest fencing level known to the sender.
+/// The messages of Figures 5 and 6, and `Inquire`. `sent` is the send time by the client's clock, `fencing` the highest
+/// fencing level known to the sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client to every replica, as a retry (informed backoff), and by a holder to renew its lease.
-    /// The replica grants or queues the request, or renews the lease, and answers with RESPONSE.
+    /// REQUEST: sent by a client to every replica, also as a retry (informed backoff) and to renew. The replica grants,
+    /// queues or renews, and answers with RESPONSE.
     Request { replica: u32, client: Stamp, sent: Time, fencing: u64 },
-    /// RESPONSE: answers REQUEST and YIELD, and is a new owner's grant. The client counts the votes: it enters, waits
-    /// for T_w, or yields.
+    /// RESPONSE: answers REQUEST and YIELD, and is a new owner's grant. The client enters, waits for T_w, or yields.
     Response {
         replica: u32,
         to: Ticket,
-        /// *owner*, *timestamp*; `None` is the paper's nil, only in print.
+        /// *owner*, *timestamp*; `None` is the paper's nil.
         owner: Option<Stamp>,
         number: Number,
         until: Time,
-        /// T_w, the expected time until its turn, if known.
+        /// T_w.
         wait: Option<Span>,
         fencing: u64,
-        /// The highest time stamp known to the replica.
         clock: u64,
     },
     /// Sent by a replica to its owner if the head of its queue is earlier than the owner, or retries. The owner answers
-    /// with YIELD if it cannot win, with RELEASE if the request is finished, or not at all. Not in the paper.
-    Inquire {
-        replica: u32,
-        owner: Stamp,
-        number: Number,
-        /// Whether an earlier request is queued.
-        earlier: bool,
-    },
-    /// YIELD: returns a grant that cannot win. The replica handles it as RELEASE and REQUEST in one, and answers with
-    /// RESPONSE.
+    /// with YIELD if it cannot win, with RELEASE if it is finished, or not at all.
+    Inquire { replica: u32, owner: Stamp, number: Number, earlier: bool },
+    /// YIELD: returns a grant that cannot win. The replica handles it as RELEASE and REQUEST in one.
     Yield { replica: u32, client: Stamp, number: Number, sent: Time },
-    /// RELEASE: sent by a finished client to every replica, which grants the vote to the next in its queue.
+    /// RELEASE: sent by a finished client to every replica, which grants its vote to the next.
     Release { replica: u32, client: Stamp, fencing: u64 },
 }
 
 impl Message {
-    /// The paper's names.
-    pub const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
-
-    /// Returns the index in [`Message::KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Request { .. } => 0,
-            Self::Response { .. } => 1,
-            Self::Inquire { .. } => 2,
-            Self::Yield { .. } => 3,
-            Self::Release { .. } => 4,
-        }
-    }
-
-    /// The replica that sends or receives it.
     pub(crate) fn about(mut self) -> u32 {
         *self.replica_mut()
     }
@@ -94,23 +70,19 @@ impl Message {
     }
 }
 
-/// The timers.
+/// The timers of clients and replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client retries or renews its lease.
     Wake(Ticket),
-    /// A replica checks its owner's lease.
     Lease(u32),
 }
 
 impl Stamp {
-    /// The client's peer.
     pub fn peer(self) -> PeerId {
         self.client.peer
     }
 }
 
-/// `17@4`.
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.time, self.client)
@@ -119,7 +91,6 @@ impl fmt::Display for Stamp {
 
 peerlock_types::debug_as_display!(Stamp);
 
-/// Without incarnation 0: `3`, `1.3`.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.incarnation {
@@ -131,7 +102,6 @@ impl fmt::Display for Number {
 
 peerlock_types::debug_as_display!(Number);
 
-/// The paper's notation: `REQUEST(R2, 17@4)`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

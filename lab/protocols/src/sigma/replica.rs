@@ -15,42 +15,38 @@ use crate::{Cx, fencing};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub index: u32,
-    /// *C_owner*, *T_owner*: the owner of the vote. Without one the queue is empty.
+    /// *C_owner*, *T_owner*.
     owner: Option<Owner>,
-    /// *Queue*, in order. New requests usually join at the end, and the first leaves.
+    /// *Queue*. New requests usually join at the end.
     queue: VecDeque<Entry>,
     number: Number,
-    /// See [`crate::fencing`].
     fencing: u64,
-    /// The highest time stamp received.
     clock: u64,
     watches: bool,
-    /// The latest RELEASE by an owner.
     released: Option<Time>,
-    /// T_CS: the mean time between RELEASEs, weighted towards recent ones.
+    /// T_CS.
     t_cs: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// Of its latest REQUEST, by the client's clock.
+    /// By the client's clock; `arrived` by the replica's.
     pub sent: Time,
-    /// Its arrival, by the replica's clock.
     pub arrived: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
-    /// Receives messages for the owner: the client's peer, or its successor.
+    /// Receives messages for the owner: its peer, or its successor.
     speaker: PeerId,
     granted: Time,
     until: Time,
 }
 
 impl Owner {
-    /// The end of the lease by the client's clock, rounded down: the request arrived after it was sent.
+    /// By the client's clock, rounded down: the request arrived after it was sent.
     fn until_there(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
@@ -71,7 +67,6 @@ impl Replica {
         }
     }
 
-    /// §2, the failure model.
     pub fn reset<P: Voting>(&mut self, incarnation: u64, cx: &mut Cx<'_, P>) {
         cx.cancel_timer(Timer::Lease(self.index).into());
         *self = Self::new(self.index, incarnation);
@@ -99,7 +94,6 @@ impl Replica {
         self.inquire(position, is_known, common, cx);
     }
 
-    /// Queues a request without messages; [`Replica::settle`] follows.
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
         self.feed(entry.client, 0);
         if !self.is_owner(entry.client, common) {
@@ -107,7 +101,7 @@ impl Replica {
         }
     }
 
-    /// Grants a free vote to the first request, or sends `Inquire`.
+    /// Completes merges.
     pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
@@ -120,12 +114,12 @@ impl Replica {
         self.owner.map(|owner| owner.entry.client)
     }
 
-    /// The receiver of messages for this client, if it is the owner.
+    /// The receiver of messages for this client.
     pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// Makes `peer` the receiver of messages for this owner. Its clock is unknown.
+    /// The clock of `peer` is unknown.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -137,7 +131,6 @@ impl Replica {
         self.respond(to, 0, common, cx);
     }
 
-    /// Removes and returns all requests but one.
     pub fn take_queue(&mut self, but: Stamp) -> Vec<Entry> {
         let (stay, go): (Vec<_>, _) = self.queue.drain(..).partition(|entry| entry.client == but);
         self.queue.extend(stay);
@@ -148,7 +141,7 @@ impl Replica {
         self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
 
-    /// *Queue.Insert(C, timestamp)*: returns its position, and whether it was already queued.
+    /// *Queue.Insert(C, timestamp)*. Returns also whether it was queued before.
     fn enqueue(&mut self, entry: Entry, config: &Config) -> (usize, bool) {
         match self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client) {
             Ok(position) if config.idempotent_requests => {
@@ -162,8 +155,8 @@ impl Replica {
         }
     }
 
-    /// Sends `Inquire` on behalf of the first waiter, if it is earlier than the owner or retries because its turn is
-    /// due; or of another that is earlier and retries: the first may be finished, and queued by a late REQUEST.
+    /// For the first waiter, if it is earlier than the owner or retries because its turn is due; or for another that is
+    /// earlier and retries, since the first may be finished.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -176,7 +169,7 @@ impl Replica {
         let asks = if position == 0 { earlier || is_known } else { earlier && is_known };
         if asks {
             let (replica, speaker, owner, number) = (self.index, owner.speaker, owner.entry.client, self.number);
-            common.post.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
+            common.sender.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }
     }
 
@@ -201,7 +194,7 @@ impl Replica {
         let client = entry.client;
         if self.is_owner(client, common) {
             if common.config.numbered_grants && number != self.number {
-                return; // Stale: the client has the vote again.
+                return; // Stale.
             }
             if let Some(owner) = self.owner {
                 self.enqueue(owner.entry, &common.config);
@@ -251,18 +244,18 @@ impl Replica {
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
+        common.sender.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
     }
 
-    /// §4: replaces an owner whose lease has expired.
+    /// §4.
     pub fn expire<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
-            self.fencing += fencing::LEAP; // The client may have held, with an unknown fencing number.
+            self.fencing += fencing::LEAP; // The client may have held.
             self.resp_queue(common, cx);
         }
     }
 
-    /// One timer for all owners: sets it again for the rest of the current lease.
+    /// One timer for all owners.
     pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
@@ -272,7 +265,7 @@ impl Replica {
         }
     }
 
-    /// §4: T_CS. A new interval counts one eighth: our choice.
+    /// §4. A new interval counts one eighth: our choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
@@ -287,7 +280,7 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
-    /// Returns whether this RELEASE has no effect here.
+    /// This RELEASE has no effect here.
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
@@ -311,13 +304,12 @@ impl Replica {
     }
 }
 
-/// The same request, in print the same client.
+/// In print the same client.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 
 impl Entry {
-    /// The latest REQUEST bounds the client's clock most closely.
     pub fn refresh(&mut self, newer: Self) {
         if newer.sent > self.sent {
             *self = newer;
@@ -325,7 +317,6 @@ impl Entry {
     }
 }
 
-/// `owner 1@4, grant 1, queue [1@5, 1@6]`.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner {

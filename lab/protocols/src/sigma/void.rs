@@ -1,4 +1,4 @@
-//! Pending messages without effect, which an exploration need not deliver. Leases do not expire in it.
+//! Pending messages without effect, which an exploration need not deliver.
 
 use super::client::Client;
 use super::message::Message;
@@ -6,13 +6,12 @@ use super::replica::Replica;
 use super::{Common, Sigma};
 use crate::UnderWay;
 
-/// See [`crate::Observe::is_void`]. Reduces 2 of 3 votes and two clients from 97,897 states to 3,686;
-/// `explore/tests/sigma` checks that each has the successors of the states it represents.
+/// See [`crate::Observe::is_void`]; `explore/tests/sigma` checks this reduction.
 ///
-/// - *RESPONSE.* A finished client does not exist. A client that knows a later grant does not record it, and a holder
-///   records it without reading it, unless it has yielded that grant ([`Client::is_settled`]).
-/// - *RELEASE.* It has no effect at a replica that does not know the client and, without a pending REQUEST or YIELD,
-///   will not learn of it. Nor has the second of two copies.
+/// - *RESPONSE.* A finished client does not exist. A client that knows a later grant does not record it; a holder does
+///   not read it, unless it has yielded that grant ([`Client::is_settled`]).
+/// - *RELEASE.* The replica does not know the client and, without a pending REQUEST or YIELD, will not learn of it; or
+///   it is a second copy.
 /// - *INQUIRE.* A settled holder ignores it. A finished client answers with a copy of its RELEASE.
 pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = in_flight;
@@ -51,7 +50,7 @@ fn is_redundant(release: &Message, others: &mut dyn Iterator<Item = &Message>, r
     is_copy || replicas.iter().all(|replica| replica.has_done(release))
 }
 
-/// Returns whether `message` makes a replica queue the client that `release` removes there.
+/// Whether `message` queues the client that `release` removes.
 fn claims(message: &Message, release: &Message) -> bool {
     match (*message, *release) {
         (

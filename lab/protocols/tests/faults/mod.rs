@@ -1,14 +1,13 @@
-//! Shared by the seeded tests of protocols with replicas: a closed loop of clients and servers in the simulator, and
-//! its faults.
-#![allow(dead_code, reason = "no test needs all of it")]
+//! Shared by the seeded tests of protocols with replicas.
+#![allow(dead_code, reason = "each test uses some of it")]
 
 use peerlock_protocols::Observe;
 use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 use peerlock_types::{PeerId, Span};
 
-/// Returns a closed loop of clients and servers without faults, in `trials` of about a minute. Each client holds for
-/// 0.3 s about every two seconds. Messages overtake each other only between different pairs of peers.
+/// A closed loop of clients and servers without faults, in `trials` of about a minute. Each client holds for 0.3 s
+/// about every two seconds.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
         peers: servers as usize + clients,
@@ -25,31 +24,29 @@ pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     }
 }
 
-/// Exponential think and hold times.
 pub fn closed(think: Span, hold: Span, entries: u32) -> Closed {
     Closed { think, hold: Hold::Exponential(hold), entries }
 }
 
-/// Latencies in milliseconds, uniform per pair of peers.
+/// In milliseconds, uniform per pair of peers.
 pub fn latency(low: u64, high: u64) -> Network {
     load(Model::Uniform { low: Span::from_millis(low), high: Span::from_millis(high) })
 }
 
-/// Latencies drawn for each message.
+/// Drawn for each message.
 pub fn jitter(high: u64) -> Network {
     load(Model::Jitter { low: Span::ZERO, high: Span::from_millis(high) })
 }
 
 fn load(model: Model) -> Network {
-    model.load(0).expect("such a latency needs no file")
+    model.load(0).expect("the model needs no file")
 }
 
 pub fn bad_network() -> Faults {
     Faults { loss: 0.05, duplication: 0.05, ..Faults::default() }
 }
 
-/// A server is reset every three seconds, but at most two within the lease time of 10 s plus a second: fewer than 2m −
-/// n = 3.
+/// At most two resets within the lease time of 10 s plus a second: fewer than 2m − n = 3.
 pub fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(3) * servers),
@@ -78,8 +75,8 @@ pub fn everything(servers: u64) -> Faults {
     }
 }
 
-/// Cuts holders off: each must stop just before the others' leases on it expire. Latencies are so short, and waits so
-/// long, that a clock which is slightly fast would let two clients hold.
+/// Each holder must stop just before the others' leases on it expire. Latencies are so short, and waits so long, that a
+/// slightly fast clock would let two clients hold.
 pub fn cut_off(calm: Experiment) -> Experiment {
     Experiment {
         workload: closed(Span::from_millis(10), Span::from_secs(15), 5),
@@ -93,7 +90,6 @@ pub fn cut_off(calm: Experiment) -> Experiment {
     }
 }
 
-/// Runs all trials with the peers created by `new_peer`.
 pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     new_peer: impl Fn(PeerId) -> P + Sync,
@@ -102,8 +98,8 @@ pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment.run(|_| peers(), |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Runs all trials and returns the number of lost leases. Panics, with the last events, if two clients hold, a fencing
-/// number is used twice or decreases, or a client is never served.
+/// Returns the number of lost leases. Panics if two clients hold, a fencing number is used twice or decreases, or a
+/// client is never served.
 pub fn holds<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     new_peer: impl Fn(PeerId) -> P + Sync,

@@ -1,5 +1,4 @@
-//! Changing routes: hops die, keys change their owners. A seed determines all changes beforehand, so that each peer can
-//! be a [`Protocol`] by itself.
+//! Changing routes: hops die, keys change their owners. A seed determines all changes beforehand.
 //!
 //! ```text
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
@@ -18,14 +17,11 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 const SEEDS: u64 = 100;
 
-/// Duration of the changes.
 const LENGTH: Span = Span::from_secs(120);
 
-/// Mean time between moves, and the window in which fewer than 2m − n = 3 replicas move: the lease time of 10 s plus a
-/// second.
+/// Mean time between moves, and the window in which fewer than 2m − n = 3 replicas move: the lease time plus a second.
 pub const FEW_MOVES: (Span, Span) = (Span::from_secs(4), Span::from_secs(11));
 
-/// Runs one trial with the peers created by `new_peer`.
 pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     (often, window): (Span, Span),
@@ -38,13 +34,12 @@ pub fn play<P: Observe<Timer: std::hash::Hash>>(
     faults::play(&experiment, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
 }
 
-/// Eight clients.
 pub fn calm() -> Experiment {
     let workload = faults::closed(Span::from_secs(2), Span::from_millis(500), 20);
     Experiment { workload, network: faults::latency(0, 100), ..faults::calm(PEERS as u32, 8, 1) }
 }
 
-/// Faults, and messages that overtake each other.
+/// Messages overtake each other.
 pub fn everything() -> Experiment {
     let faults = Faults {
         loss: 0.01,
@@ -57,8 +52,7 @@ pub fn everything() -> Experiment {
     Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
-/// Runs all seeds. Panics if two clients hold, a fencing number is used twice or decreases, or a client is never
-/// served.
+/// Panics if two clients hold, a fencing number is used twice or decreases, or a client is never served.
 pub fn holds<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync)
 where
     P: Observe<Timer: std::hash::Hash>,
@@ -72,23 +66,21 @@ where
 const HOSTS: u64 = 8;
 const FIRST_HOPS: std::ops::Range<u64> = HOSTS..HOSTS + 4;
 const SECOND_HOPS: std::ops::Range<u64> = HOSTS + 4..HOSTS + 8;
-/// Number of peers without clients.
+/// Peers without clients.
 const PEERS: u64 = HOSTS + 8;
 
-/// The changes.
 struct Plan {
     replicas: Replicas,
     /// Owners of each key since a time, the earliest first.
     owners: BTreeMap<Key, Vec<(Time, u64)>>,
-    /// Time of death of each peer.
     deaths: BTreeMap<u64, Time>,
 }
 
-/// Time during which others continue to send to a dead peer.
+/// How long others continue to send to a dead peer.
 const NOTICED_AFTER: Span = Span::from_secs(1);
 
 impl Plan {
-    /// Draws the changes: keys move every `moves_every` on average, but at most two within `window`; some hops die.
+    /// Keys move every `moves_every` on average, but at most two within `window`; some hops die.
     pub fn new(replicas: &Replicas, seed: u64, length: Span, moves_every: Span, window: Span) -> Self {
         let mut rng = Rng::stream(seed, 77);
         let n = replicas.quorum().replicas();
@@ -118,7 +110,8 @@ impl Plan {
     }
 
     fn owner(&self, key: Key, now: Time) -> u64 {
-        let (_, owner) = self.owners[&key].iter().rfind(|(since, _)| *since <= now).expect("one from the beginning");
+        let (_, owner) =
+            self.owners[&key].iter().rfind(|(since, _)| *since <= now).expect("each key has a first owner");
         *owner
     }
 
@@ -144,7 +137,6 @@ impl Plan {
     }
 }
 
-/// One peer of a protocol on such routes.
 struct Moving<P> {
     protocol: P,
     plan: Arc<Plan>,

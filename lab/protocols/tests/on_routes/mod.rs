@@ -1,6 +1,6 @@
-//! Seeded simulation on fixed routes: settings shared by E2E and Non-E2E.
+//! Settings shared by E2E and Non-E2E on fixed routes.
 
-#![allow(dead_code, reason = "no test needs all of it")]
+#![allow(dead_code, reason = "each test uses some of it")]
 
 #[path = "../faults/mod.rs"]
 pub mod faults;
@@ -29,22 +29,20 @@ fn routes(replicas: &Replicas, peers: usize) -> Arc<Routes> {
     Arc::new(routes)
 }
 
-/// Six clients.
 pub fn calm() -> Experiment {
     Experiment { network: faults::latency(0, 100), ..faults::calm(SERVERS, 6, 100) }
 }
 
-/// Faults, and messages that overtake each other.
+/// Messages overtake each other.
 pub fn rough(faults: Faults) -> Experiment {
     Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
-/// Loss and duplication of 1 %: a route has four hops without acknowledgement.
+/// A route has four hops without acknowledgement.
 pub fn everything() -> Faults {
     Faults { loss: 0.01, duplication: 0.01, ..faults::everything(SERVERS.into()) }
 }
 
-/// Runs all trials with the peers created by `new_peer`.
 pub fn play<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync) -> Report
 where
     P: Observe<Timer: std::hash::Hash>,

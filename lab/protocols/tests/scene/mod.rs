@@ -1,5 +1,4 @@
-//! A scene: peers, and messages that the test delivers one by one. Without routes it is for protocols that send, with
-//! `routes` for those on an overlay. Peers may die; routes then avoid them.
+//! Peers, and messages that the test delivers one by one. Routes avoid dead peers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,10 +8,10 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 pub mod routes;
 pub mod votes;
 
-/// A message under way: sender, receiver, key and origin if it is routed, content.
+/// Sender, receiver, key and origin if it is routed, content.
 pub type InFlight<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
 
-/// Returns the next hop to a key among the live peers; `None` if `here` owns the key.
+/// The next hop to a key among the live peers; `None` if `here` owns the key.
 type Next = Box<dyn Fn(Key, u64, &BTreeSet<u64>) -> Option<u64>>;
 
 pub struct Scene<P: Observe> {
@@ -20,13 +19,12 @@ pub struct Scene<P: Observe> {
     pub peers: BTreeMap<u64, P>,
     next: Next,
     dead: BTreeSet<u64>,
-    /// Messages in the order sent.
+    /// In the order sent.
     pub wire: Vec<InFlight<P>>,
     pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
     /// Current grants: peer, ticket, fencing number.
     pub inside: Vec<(u64, u64, u64)>,
-    /// All grants so far.
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
     /// Number of messages of each type.
@@ -128,7 +126,6 @@ impl<P: Observe> Scene<P> {
         ticket
     }
 
-    /// Finishes the peer's latest request.
     pub fn release(&mut self, peer: u64) {
         let ticket = self.tickets[&peer];
         self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket));
@@ -168,19 +165,16 @@ impl<P: Observe> Scene<P> {
         found
     }
 
-    /// Delivers the oldest message.
     pub fn deliver_first(&mut self) {
         let in_flight = self.wire.remove(0);
         self.arrive(in_flight);
     }
 
-    /// Duplicates the oldest such message.
     pub fn duplicate(&mut self, from: u64, to: u64, kind: &str) {
         let copy = self.wire[self.the(from, to, kind)].clone();
         self.wire.push(copy);
     }
 
-    /// Loses the oldest such message.
     pub fn lose(&mut self, from: u64, to: u64, kind: &str) {
         self.wire.remove(self.the(from, to, kind));
     }
@@ -196,7 +190,6 @@ impl<P: Observe> Scene<P> {
         self.wire.extend(held);
     }
 
-    /// Delivers everything, in the order sent. Panics after 2000 messages.
     pub fn stabilize(&mut self) {
         for _ in 0..2000 {
             if self.wire.is_empty() {
@@ -204,10 +197,10 @@ impl<P: Observe> Scene<P> {
             }
             self.deliver_first();
         }
-        panic!("no rest: {:?}", self.wire);
+        panic!("messages do not cease: {:?}", self.wire);
     }
 
-    /// Lets time pass; messages take none.
+    /// Messages take no time.
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();

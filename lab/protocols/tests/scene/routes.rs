@@ -40,7 +40,7 @@ impl<P: Observe + Display> Scene<P> {
         Self::of(peers, |me| new(me, &replicas), Box::new(next))
     }
 
-    /// Sends requests of these clients in this order, each after all messages of the previous one have arrived.
+    /// Each after all messages of the previous one have arrived.
     pub fn with_requests(mut self, clients: &[u64]) -> Self {
         for &client in clients {
             self.request(client);
@@ -49,13 +49,11 @@ impl<P: Observe + Display> Scene<P> {
         self
     }
 
-    /// Releases a client and delivers all messages.
     pub fn leave(&mut self, client: u64) {
         self.release(client);
         self.pass(Span::from_secs(1));
     }
 
-    /// Returns the displayed state of a peer.
     pub fn state(&self, peer: u64) -> String {
         self.peers[&peer].to_string()
     }

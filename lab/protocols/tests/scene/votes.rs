@@ -1,4 +1,4 @@
-//! n replicas, peers 0 … n − 1, and clients A, B, C and a newcomer, with direct messages.
+//! n replicas, peers 0 … n − 1, and clients, with direct messages.
 
 use peerlock_protocols::sigma::{Config, Message, Sigma, Stamp};
 use peerlock_protocols::token::Claim;
@@ -25,7 +25,7 @@ impl Scene<Sigma> {
         Self::among(n, |me| Sigma::new(me, &replicas, config))
     }
 
-    /// Returns the owner of a replica's vote, by sending a copy of it a request from an unknown client.
+    /// The owner of a replica's vote, as an unknown client would learn it.
     pub fn owner(&self, replica: u64) -> Option<u64> {
         let unauthenticated = PeerId::new(999);
         let client = Stamp { time: u64::MAX, client: Claim { peer: unauthenticated, ticket: Ticket::new(1) } };
