@@ -133,7 +133,9 @@ impl Drive for Player<'_> {
             let book = Rc::clone(&book);
             move |at, record: RecordOf<S::Actor>| book.borrow_mut().note(at, &record)
         };
-        let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink));
+        let mut recorder = Recorder::new(sink);
+        let mut world = setting.world(seed_of(*trial, seed));
+        world.observe(&mut recorder);
         world.retain_only(share.clone());
         let mut rest =
             Rest { share, population: self.population, links: self.links, input: self.input, pace: self.pace, book };

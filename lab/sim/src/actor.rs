@@ -14,7 +14,7 @@ pub use bare::Bare;
 pub use on_overlay::{Catalogue, OnOverlay, OverlayNote, Routing, Settled};
 pub use whole::Whole;
 
-use crate::watch::Broken;
+use crate::watch::{Broken, Watch};
 
 /// One kind of peer. A peer draws random numbers and reads the clock only through its [`Cx`].
 pub trait Actor: Sized {
@@ -29,6 +29,8 @@ pub trait Actor: Sized {
     type Disk: Default;
     /// A change of the disk. It takes time and is confirmed by [`Input::Written`].
     type Write: Debug;
+    /// The watcher of rules on all peers together; `()` if there are none.
+    type Structure: Watch<Self>;
     /// Lists that a step fills and the world empties. They are reused, so that a step does not allocate.
     type Buffers: Default;
 

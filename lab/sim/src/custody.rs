@@ -12,7 +12,7 @@ use crate::faults::{Faults, Spells};
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Fencing, Idle, Messages, Order, Recovery, Standstill, Waits, Watch, always};
+use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Waits};
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
@@ -73,23 +73,26 @@ impl Custody {
 impl Setting for Custody {
     type Actor = Whole;
     type Workload = ClosedLoop;
-    type Rules = (Always, Fencing);
-    type Counts = (Messages, Idle, Order, Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
         self.count_violations
     }
 
-    fn world<W: Watch<Whole>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Whole, ClosedLoop, W> {
+    fn world(&self, seed: u64) -> World<'_, Whole, ClosedLoop> {
         let &Self { peers, slots, session, ref workload, faults, count_violations, warm_up, .. } = self;
-        let rules = (always(1, slots, count_violations), Fencing::new(1, slots, count_violations));
-        let waits = Waits::new(peers, 0, workload.entries, warm_up);
-        let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
-        let counts = (Messages::of::<Whole>(), Idle::new(slots), Order::default(), waits, recovery, standstill);
+        let rules = (
+            Exclusion::new(1, slots, count_violations),
+            Fencing::new(1, slots, count_violations),
+            (),
+            Passing::new(None),
+            Messages::of::<Whole>(),
+            None,
+            Idle::new(slots),
+            Order::default(),
+            Waits::new(peers, 0, workload.entries, warm_up),
+            Recovery::new(slots),
+            Standstill::new(1, slots),
+        );
         let lives = Cell::new(0);
         let setting = NodeSetting { slots: Some(slots), session, config: Config::default() };
         let make = move |me: PeerId, dir: &Dir| {
@@ -109,7 +112,7 @@ impl Setting for Custody {
         let parted = faults.partitions.map_or(Span::ZERO, |(_, Spells { last, .. })| last);
         let patience = (session.span() + parted) * PATIENCE;
         let load = ClosedLoop::new(workload.clone(), 0, true, seed).insisting(patience);
-        let mut world = World::new(setup, load, watch(rules, counts));
+        let mut world = World::new(setup, load, rules);
         for _ in 0..peers {
             world.add_new();
         }

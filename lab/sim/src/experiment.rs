@@ -13,8 +13,7 @@ use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{
-    Always, Burden, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch,
-    always_seeing_instants,
+    Burden, Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits,
 };
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
@@ -78,33 +77,33 @@ where
 {
     type Actor = Bare<P>;
     type Workload = ClosedLoop;
-    type Rules = (Always, Fencing, Structure, Passing);
-    type Counts = ((Messages, Burden), Idle, Order, Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
         self.experiment.count_violations
     }
 
-    fn world<W: Watch<Bare<P>>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Bare<P>, ClosedLoop, W> {
+    fn world(&self, seed: u64) -> World<'_, Bare<P>, ClosedLoop> {
         let &Experiment { peers, servers, slots, ref workload, links, faults, count_violations, warm_up, .. } =
             self.experiment;
         let latency = self.experiment.network.latency(peers, seed);
         let residents = (self.peers)(&latency);
         let is_lenient = count_violations || faults != Faults::default();
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
-        let always = always_seeing_instants(1, slots, count_violations);
         let longest = latency.longest();
         let most_passes = residents.first().and_then(P::most_passes).filter(|_| !is_lenient);
-        let passing = Passing::new(longest).at_most(most_passes);
-        let rules = (always, Fencing::new(1, slots, count_violations), structure, passing);
-        let waits = Waits::new(peers, servers, workload.entries, warm_up);
-        let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
-        let messages = (Messages::of::<Bare<P>>(), Burden::default());
-        let counts = (messages, Idle::new(slots), Order::default(), waits, recovery, standstill);
+        let rules = (
+            Exclusion::new(1, slots, count_violations).seeing_instants(),
+            Fencing::new(1, slots, count_violations),
+            structure,
+            Passing::new(longest).at_most(most_passes),
+            Messages::of::<Bare<P>>(),
+            Some(Burden::default()),
+            Idle::new(slots),
+            Order::default(),
+            Waits::new(peers, servers, workload.entries, warm_up),
+            Recovery::new(slots),
+            Standstill::new(1, slots),
+        );
         let again = latency.clone();
         let setup = Setup {
             latency,
@@ -117,7 +116,7 @@ where
         };
         let load = ClosedLoop::new(workload.clone(), servers, is_lenient, seed)
             .waiting_for(longest.unwrap_or(Span::ZERO), faults.longest_spell());
-        let mut world = World::new(setup, load, watch(rules, counts));
+        let mut world = World::new(setup, load, rules);
         for peer in residents {
             world.add(Bare(peer));
         }

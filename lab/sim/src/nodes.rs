@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Generations, Messages, Queued, Standstill, Trace, Watch, always};
+use crate::watch::{Exclusion, Generations, Messages, Queued, Standstill, Trace};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -57,10 +57,14 @@ impl Nodes {
     /// Returns every event of the first trial, a line each, and its result.
     pub fn trace(&self) -> Vec<String> {
         let seed = trials::seed_of(0, self.seed);
-        let mut world = self.world(seed, |rules, _| (Trace::of_last(MOST_LINES), rules));
+        let mut trace = Trace::of_last(MOST_LINES);
+        let mut world = self.world(seed);
+        world.observe(&mut trace);
         let end = world.run();
-        let lines = world.watch.0.lines().map(String::from);
-        lines.chain([format!("{end:?}")]).collect()
+        drop(world);
+        let mut lines = trace.into_lines();
+        lines.push(format!("{end:?}"));
+        lines
     }
 
     fn role(&self, host: PeerId) -> Role {
@@ -79,22 +83,14 @@ fn twice(session: Ttl) -> Ttl {
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Always, Generations, Queued);
-    type Counts = (Messages, Standstill);
 
-    fn world<W: Watch<Whole>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Whole, InVisits, W> {
+    fn world(&self, seed: u64) -> World<'_, Whole, InVisits> {
         let &Self { visits, faults, session, config, disk, .. } = self;
         let resources = visits.resources;
         let slots = visits.resizes.map_or(self.slots, |(_, most)| most.max(self.slots));
         let by_force = visits.forces.is_some();
         let hosts = self.hosts + self.guests;
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
-        let rules =
-            (always(resources, slots, by_force), Generations::new(resources, by_force), Queued::new(clearly, slots));
         // With resizes, the watcher does not know whether a slot is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };
         let fixed = visits.resizes.is_none().then_some(slots);
@@ -114,8 +110,14 @@ impl Setting for Nodes {
             disk,
             make: Box::new(make),
         };
-        let counts = (Messages::of::<Whole>(), Standstill::new(resources, still));
-        let mut world = World::new(setup, InVisits::new(visits, seed), watch(rules, counts));
+        let rules = (
+            Exclusion::new(resources, slots, by_force),
+            Generations::new(resources, by_force),
+            Queued::new(clearly, slots),
+            Messages::of::<Whole>(),
+            Standstill::new(resources, still),
+        );
+        let mut world = World::new(setup, InVisits::new(visits, seed), rules);
         for _ in 0..hosts {
             world.add_new();
         }

@@ -10,7 +10,7 @@ use crate::latency::Network;
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Costs, Fencing, Idle, Messages, Order, Resets, Watch, Window, always_seeing_instants};
+use crate::watch::{Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Window};
 use crate::workload::{OpenWorkload, Poisson};
 use crate::world::{Setup, World};
 
@@ -73,25 +73,24 @@ where
 {
     type Actor = Bare<P>;
     type Workload = OpenWorkload;
-    type Rules = (Always, Fencing);
-    type Counts = (Messages, Idle, Order, Window, Resets, Costs);
 
     fn counts(&self) -> bool {
         self.open.count_violations
     }
 
-    fn world<W: Watch<Bare<P>>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Bare<P>, OpenWorkload, W> {
+    fn world(&self, seed: u64) -> World<'_, Bare<P>, OpenWorkload> {
         let &Open { replicas, workload, ref network, links, faults, lease, count_violations, .. } = self.open;
         let latency = network.latency(replicas as usize, seed);
-        let always = always_seeing_instants(1, SLOTS, count_violations);
-        let rules = (always, Fencing::new(1, SLOTS, count_violations));
-        let window = Window::from(Time::ZERO + workload.settle);
-        let (resets, costs) = (Resets::within(lease), Costs::of::<Bare<P>>(replicas));
-        let counts = (Messages::of::<Bare<P>>(), Idle::new(SLOTS), Order::default(), window, resets, costs);
+        let rules = (
+            Exclusion::new(1, SLOTS, count_violations).seeing_instants(),
+            Fencing::new(1, SLOTS, count_violations),
+            Messages::of::<Bare<P>>(),
+            Idle::new(SLOTS),
+            Order::default(),
+            Window::from(Time::ZERO + workload.settle),
+            Resets::within(lease),
+            Costs::of::<Bare<P>>(replicas),
+        );
         let setup = Setup {
             latency,
             links,
@@ -101,7 +100,7 @@ where
             disk: Span::ZERO,
             make: Box::new(|peer, ()| Bare((self.new_peer)(peer))),
         };
-        let mut world = World::new(setup, OpenWorkload::new(workload, lease * 2, seed), watch(rules, counts));
+        let mut world = World::new(setup, OpenWorkload::new(workload, lease * 2, seed), rules);
         for _ in 0..replicas {
             world.add_new();
         }

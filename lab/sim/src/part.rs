@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
+use crate::ledger::Client;
 use crate::report::{Report, put_together};
-use crate::trials::{self, Failure, SHOWN, Setting, notified, seed_of};
-use crate::watch::{Broken, Mark, Trace, Watch};
+use crate::trials::{self, Failure, Setting, seed_of};
+use crate::watch::{Broken, Event, Mark, Watch};
 
 /// The assignment of peers to processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,62 +155,24 @@ where
     A: Actor<Note: Clone>,
     S: FnMut(Time, RecordOf<A>),
 {
-    fn on_request(&mut self, now: Time, &Client { peer, ticket, resource, .. }: &Client) -> Result<(), Broken> {
-        (self.sink)(now, Record::Asked { peer, ticket, resource });
-        Ok(())
-    }
-
-    fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        (self.sink)(now, Record::Entered { peer: client.peer, ticket: client.ticket, grant });
-        Ok(())
-    }
-
-    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        (self.sink)(now, Record::Left { peer: client.peer, ticket: client.ticket });
-        Ok(())
-    }
-
-    fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        (self.sink)(now, Record::GaveUp { peer: client.peer, ticket: client.ticket });
-        Ok(())
-    }
-
-    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        (self.sink)(now, Record::Reset(peer));
-        Ok(())
-    }
-
-    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        (self.sink)(now, Record::Crashed(peer));
-        Ok(())
-    }
-
-    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        (self.sink)(now, Record::Sent { from, to, message: message.clone() });
-        Ok(())
-    }
-
-    fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
-        (self.sink)(now, Record::OnWay { from, arrives });
-    }
-
-    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        (self.sink)(now, Record::Delivered { from, to, message: message.clone() });
-        Ok(())
-    }
-
-    fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
-        (self.sink)(now, Record::Noted { peer, note: note.clone() });
-        Ok(())
-    }
-
-    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
-        match mark {
-            Mark::Skipped => (self.sink)(now, Record::Skipped),
-            Mark::Round(peers) => (self.sink)(now, Record::Round(peers.to_vec())),
-            Mark::Drain(peers) => (self.sink)(now, Record::Drain(peers.to_vec())),
-            Mark::Quiet => {}
-        }
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        let record = match event {
+            Event::Request(&Client { peer, ticket, resource, .. }) => Record::Asked { peer, ticket, resource },
+            Event::Grant(&Client { peer, ticket, .. }, grant, _) => Record::Entered { peer, ticket, grant },
+            Event::Leave(&Client { peer, ticket, .. }) => Record::Left { peer, ticket },
+            Event::GiveUp(&Client { peer, ticket, .. }) => Record::GaveUp { peer, ticket },
+            Event::Reset(peer) => Record::Reset(peer),
+            Event::Crash(peer) => Record::Crashed(peer),
+            Event::Send { from, to, message } => Record::Sent { from, to, message: message.clone() },
+            Event::OnWay { from, arrives } => Record::OnWay { from, arrives },
+            Event::Deliver { from, to, message } => Record::Delivered { from, to, message: message.clone() },
+            Event::Note(peer, note) => Record::Noted { peer, note: note.clone() },
+            Event::Mark(Mark::Skipped, _) => Record::Skipped,
+            Event::Mark(Mark::Round(peers), _) => Record::Round(peers.to_vec()),
+            Event::Mark(Mark::Drain(peers), _) => Record::Drain(peers.to_vec()),
+            Event::Mark(Mark::Quiet, _) | Event::Step(..) | Event::End(_) => return Ok(()),
+        };
+        (self.sink)(now, record);
         Ok(())
     }
 }
@@ -262,12 +224,11 @@ pub fn judge<S: Setting>(setting: &S, runs: &[Run<S::Actor>], seed: u64) -> Resu
     let mut sheets = Vec::new();
     for (trial, run) in (0..).zip(runs) {
         let trial_seed = seed_of(trial, seed);
-        let mut world = setting.world(trial_seed, |rules, counts| (rules, counts));
+        let mut world = setting.world(trial_seed);
         run.counted.iter().for_each(|counted| world.add_counted(counted));
         if let Err(violation) = world.replay(&run.records) {
-            let mut again = setting.world(trial_seed, |rules, _| (Trace::of_last(SHOWN), rules));
-            let _ = again.replay(&run.records);
-            return Err(notified(&again.watch.0, trial, seed, violation));
+            let trace = trials::traced(setting, trial_seed, |again| _ = again.replay(&run.records));
+            return Err(Box::new(Failure { trial, seed, violation, events: trace }));
         }
         sheets.push(world.sheet(setting.resources()));
     }

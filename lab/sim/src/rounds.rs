@@ -35,7 +35,7 @@ use crate::names;
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Burden, Fencing, Memory, PerRound, Watch, always_seeing_instants};
+use crate::watch::{Burden, Exclusion, Fencing, Memory, PerRound};
 use crate::workload::{InRounds, Load};
 use crate::world::{Setup, World};
 
@@ -189,29 +189,26 @@ where
 {
     type Actor = OnOverlay<'a, O, P, F>;
     type Workload = InRounds<'a>;
-    type Rules = (Always, Fencing);
-    type Counts = (Memory, PerRound, Burden);
 
     fn counts(&self) -> bool {
         self.rounds.count_violations
     }
 
-    fn world<W: Watch<Self::Actor>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Self::Actor, InRounds<'a>, W> {
+    fn world(&self, seed: u64) -> World<'_, Self::Actor, InRounds<'a>> {
         let (rounds, catalogue) = (self.rounds, &self.catalogue);
         let &Rounds { resources, lease, count_violations, .. } = rounds;
         let config = if rounds.is_rough() { Config::CONFIRMED } else { Config::RELIABLE };
         let peers: Vec<_> =
             settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
         let latency = rounds.network.latency(rounds.peers, seed);
-        let always = always_seeing_instants(resources, SLOTS, count_violations);
-        let rules = (always, Fencing::new(resources, SLOTS, count_violations));
         let ranges = peers.iter().map(Routing::range).collect();
-        let memory = Memory::new(catalogue.replicas(), ranges, lease);
-        let counts = (memory, PerRound::of::<Self::Actor>(), Burden::default());
+        let rules = (
+            Exclusion::new(resources, SLOTS, count_violations).seeing_instants(),
+            Fencing::new(resources, SLOTS, count_violations),
+            Memory::new(catalogue.replicas(), ranges, lease),
+            PerRound::of::<Self::Actor>(),
+            Burden::default(),
+        );
         let setup = Setup {
             latency,
             links: rounds.links,
@@ -221,7 +218,7 @@ where
             disk: Span::ZERO,
             make: Box::new(move |peer, ()| OnOverlay::new(O::new(node(peer, seed), O::CONFIG), catalogue, config)),
         };
-        let mut world = World::new(setup, InRounds::new(rounds, seed), watch(rules, counts));
+        let mut world = World::new(setup, InRounds::new(rounds, seed), rules);
         for peer in peers {
             world.add(peer);
         }

@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use crate::actor::Actor;
 use crate::report::{Report, Sheet, put_together};
-use crate::watch::{Trace, Watch};
+use crate::watch::Trace;
 use crate::workload::Workload;
 use crate::world::{Violation, World};
 
 /// The number of events shown with a broken rule.
-pub(crate) const SHOWN: usize = 24;
+const SHOWN: usize = 24;
 
 #[derive(Clone, Debug, Error)]
 #[error("trial {trial} with seed {seed} broke a rule {violation}\nThe last events:\n{}", .events.join("\n"))]
@@ -31,15 +31,8 @@ pub struct Failure {
 pub trait Setting: Sync {
     type Actor: Actor;
     type Workload: Workload<Self::Actor>;
-    type Rules: Watch<Self::Actor>;
-    type Counts: Watch<Self::Actor>;
-
     /// Creates a world with all its peers.
-    fn world<W: Watch<Self::Actor>>(
-        &self,
-        seed: u64,
-        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Self::Actor, Self::Workload, W>;
+    fn world(&self, seed: u64) -> World<'_, Self::Actor, Self::Workload>;
 
     /// Whether a broken rule is counted and ends only its trial, instead of all.
     fn counts(&self) -> bool {
@@ -82,7 +75,7 @@ pub(crate) fn run<S: Setting>(
 }
 
 fn run_trial<S: Setting>(setting: &S, number: u32, seed: u64) -> Result<Sheet, Box<Failure>> {
-    let mut world = setting.world(seed_of(number, seed), |rules, counts| (rules, counts));
+    let mut world = setting.world(seed_of(number, seed));
     match world.run() {
         Ok(()) => Ok(world.sheet(setting.resources())),
         Err(violation) if setting.counts() => {
@@ -91,21 +84,29 @@ fn run_trial<S: Setting>(setting: &S, number: u32, seed: u64) -> Result<Sheet, B
             sheet.stop = Some(format!("trial {number} {violation}"));
             Ok(sheet)
         }
-        Err(violation) => Err(explain(setting, number, seed, violation)),
+        Err(violation) => {
+            let repeat = |again: &mut World<'_, S::Actor, S::Workload>| {
+                let same = again.run();
+                debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
+            };
+            let events = traced(setting, seed_of(number, seed), repeat);
+            Err(Box::new(Failure { trial: number, seed, violation, events }))
+        }
     }
 }
 
-/// Repeats a failed trial with a trace: the same seed gives the same run.
-fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
-    let mut again = setting.world(seed_of(trial, seed), |rules, _| (Trace::of_last(SHOWN), rules));
-    let same = again.run();
-    debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
-    notified(&again.watch.0, trial, seed, violation)
-}
-
-pub(crate) fn notified(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
-    let events = trace.lines().map(String::from).collect();
-    Box::new(Failure { trial, seed, violation, events })
+/// Repeats a failed trial with a trace: the same seed gives the same run. Returns its last events.
+pub(crate) fn traced<S: Setting>(
+    setting: &S,
+    seed: u64,
+    repeat: impl FnOnce(&mut World<'_, S::Actor, S::Workload>),
+) -> Vec<String> {
+    let mut trace = Trace::of_last(SHOWN);
+    let mut again = setting.world(seed);
+    again.observe(&mut trace);
+    repeat(&mut again);
+    drop(again);
+    trace.into_lines()
 }
 
 pub fn seed_of(trial: u32, seed: u64) -> u64 {

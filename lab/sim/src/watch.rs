@@ -50,70 +50,50 @@ pub use window::Window;
 /// A broken rule, as a message. One word on the stack, since every step returns it.
 pub type Broken = Box<str>;
 
-/// The events that a watcher sees. Each call comes before the next event.
-pub trait Watch<A: Actor> {
-    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// A client acquires a slot; its request is already removed from `ledger`.
-    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        Ok(())
-    }
-
+/// An event of a run.
+pub enum Event<'a, A: Actor> {
+    Request(&'a Client),
+    /// The request is already removed from the ledger.
+    Grant(&'a Client, Grant, &'a Ledger),
     /// A client releases its slot, or loses it for another reason.
-    fn on_leave(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// A waiting client stops waiting: it withdrew, was refused, or crashed.
-    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        Ok(())
-    }
-
+    Leave(&'a Client),
+    /// A waiting client withdraws, is refused, or crashes.
+    GiveUp(&'a Client),
     /// A peer is about to lose its memory.
-    fn on_reset(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// A peer has crashed. Its clients have left or given up just before.
-    fn on_crash(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// The message sent last will arrive at `arrives`. Not called for a lost one.
-    fn on_way(&mut self, _now: Time, _from: PeerId, _arrives: Time) {}
-
-    /// A message arrives, before the peer handles it. Under faults it may never arrive, or arrive twice.
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    fn on_note(&mut self, _now: Time, _peer: PeerId, _note: &A::Note) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// The workload has reached a point that matters for the counts.
-    fn on_mark(&mut self, _now: Time, _mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    fn after_step(&mut self, _now: Time, _peer: PeerId, _actor: &A) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// No event is left. Not called for a run that stops at a given moment.
-    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
-        Ok(())
-    }
-
-    /// Writes the watcher's counts at the end of the run.
-    fn fill(&mut self, _sheet: &mut Sheet) {}
+    Reset(PeerId),
+    /// The peer's clients have left or given up just before.
+    Crash(PeerId),
+    Send {
+        from: PeerId,
+        to: PeerId,
+        message: &'a A::Message,
+    },
+    /// The message sent last will arrive at `arrives`. Not for a lost one.
+    OnWay {
+        from: PeerId,
+        arrives: Time,
+    },
+    /// A message arrives, before the peer handles it. Under faults it may arrive twice.
+    Deliver {
+        from: PeerId,
+        to: PeerId,
+        message: &'a A::Message,
+    },
+    Note(PeerId, &'a A::Note),
+    Mark(Mark<'a>, &'a Ledger),
+    /// A peer has finished a step.
+    Step(PeerId, &'a A),
+    /// No event is left. Not for a run that stops at a given moment.
+    End(&'a Ledger),
 }
+
+impl<A: Actor> Clone for Event<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A: Actor> Copy for Event<'_, A> {}
 
 /// A point in a run that matters for the counts.
 #[derive(Clone, Copy, Debug)]
@@ -128,105 +108,61 @@ pub enum Mark<'a> {
     Drain(&'a [PeerId]),
 }
 
-pub type Always = (Exclusion,);
+/// Checks or counts events. Implementations of `on` are inlined where the kind of event is known, so that a watcher
+/// costs nothing at events that it ignores.
+pub trait Watch<A: Actor> {
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken>;
 
-pub fn always(resources: usize, slots: u32, counts: bool) -> Always {
-    (Exclusion::new(resources, slots, counts),)
+    /// Writes the watcher's counts at the end of the run.
+    fn fill(&mut self, _sheet: &mut Sheet) {}
 }
 
-pub fn always_seeing_instants(resources: usize, slots: u32, counts: bool) -> Always {
-    (Exclusion::new(resources, slots, counts).seeing_instants(),)
-}
+impl<A: Actor, W: Watch<A>> Watch<A> for Option<W> {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        self.as_mut().map_or(Ok(()), |watcher| watcher.on(now, event))
+    }
 
-impl<A: Actor> Watch<A> for () {}
+    fn fill(&mut self, sheet: &mut Sheet) {
+        self.iter_mut().for_each(|watcher| watcher.fill(sheet));
+    }
+}
 
 /// Makes a tuple of watchers one watcher, which calls each in turn.
 macro_rules! watch_together {
-    ($($name:ident)*) => {
+    ($($name:ident $at:tt)*) => {
         impl<A: Actor, $($name: Watch<A>),*> Watch<A> for ($($name,)*) {
-            fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_request(now, client)?;)*
-                Ok(())
-            }
-            fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_grant(now, client, grant, ledger)?;)*
-                Ok(())
-            }
-            fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_leave(now, client)?;)*
-                Ok(())
-            }
-            fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_give_up(now, client)?;)*
-                Ok(())
-            }
-            fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_reset(now, peer)?;)*
-                Ok(())
-            }
-            fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_crash(now, peer)?;)*
-                Ok(())
-            }
-            #[inline]
-            fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_send(now, from, to, message)?;)*
-                Ok(())
-            }
-            #[inline]
-            fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
-                let ($($name,)*) = self;
-                $($name.on_way(now, from, arrives);)*
-            }
-            #[inline]
-            fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_deliver(now, from, to, message)?;)*
-                Ok(())
-            }
-            fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_note(now, peer, note)?;)*
-                Ok(())
-            }
-            fn on_mark(&mut self, now: Time, mark: Mark<'_>, ledger: &Ledger) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.on_mark(now, mark, ledger)?;)*
-                Ok(())
-            }
             #[inline(always)]
-            fn after_step(&mut self, now: Time, peer: PeerId, actor: &A) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.after_step(now, peer, actor)?;)*
+            fn on(&mut self, _now: Time, _event: Event<'_, A>) -> Result<(), Broken> {
+                $(self.$at.on(_now, _event)?;)*
                 Ok(())
             }
-            fn at_end(&mut self, now: Time, ledger: &Ledger) -> Result<(), Broken> {
-                let ($($name,)*) = self;
-                $($name.at_end(now, ledger)?;)*
-                Ok(())
-            }
-            fn fill(&mut self, sheet: &mut Sheet) {
-                let ($($name,)*) = self;
-                $($name.fill(sheet);)*
+
+            fn fill(&mut self, _sheet: &mut Sheet) {
+                $(self.$at.fill(_sheet);)*
             }
         }
     };
 }
 
-#[allow(non_snake_case, reason = "the macro names each watcher after its type")]
-mod together {
-    use super::{Actor, Broken, Client, Grant, Ledger, Mark, PeerId, Sheet, Time, Watch};
-    watch_together!(B);
-    watch_together!(B C);
-    watch_together!(B C D);
-    watch_together!(B C D E);
-    watch_together!(B C D E F);
-    watch_together!(B C D E F G);
+watch_together!();
+watch_together!(B 0);
+watch_together!(B 0 C 1 D 2 E 3 F 4);
+watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7);
+watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7 J 8 K 9 L 10);
+
+/// The watchers of a world. An observer, which is outside the hot path, sees each event first.
+pub(crate) struct Watchers<'a, A: Actor, W> {
+    pub observer: Option<&'a mut (dyn Watch<A> + 'a)>,
+    pub rules: W,
+}
+
+impl<A: Actor, W: Watch<A>> Watchers<'_, A, W> {
+    #[inline(always)]
+    pub fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Some(observer) = &mut self.observer {
+            observer.on(now, event)?;
+        }
+        self.rules.on(now, event)
+    }
 }

@@ -22,54 +22,57 @@ use crate::world::World;
 pub trait Workload<A: Actor>: Sized {
     type Event;
 
+    /// The watchers of its worlds.
+    type Watch: Watch<A>;
+
     /// Whether every client is to be served: a client that still waits at the end is a violation. Otherwise the run
     /// stops at some moment.
     const SERVES_ALL: bool;
 
-    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken>;
+    fn start(world: &mut World<'_, A, Self>) -> Result<(), Broken>;
 
-    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: Self::Event) -> Result<(), Broken>;
+    fn happen(world: &mut World<'_, A, Self>, event: Self::Event) -> Result<(), Broken>;
 
     /// Called when a client has acquired a slot: schedules its release.
-    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client);
+    fn on_entered(world: &mut World<'_, A, Self>, client: &Client);
 
     /// Called when a client neither waits nor holds any more.
-    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
+    fn on_over(world: &mut World<'_, A, Self>, client: &Client, over: Over) -> Result<(), Broken>;
 
     /// Whether no client of this process waits, holds or will request again: worlds in real time never run out of
     /// events.
-    fn is_served<W: Watch<A>>(_world: &World<'_, A, Self, W>) -> bool {
+    fn is_served(_world: &World<'_, A, Self>) -> bool {
         false
     }
 
     /// Called when a process has restarted with all its peers, which have lost their state.
-    fn resume<W: Watch<A>>(_world: &mut World<'_, A, Self, W>) {}
+    fn resume(_world: &mut World<'_, A, Self>) {}
 
     /// Whether the run ends before `at`, the time of the next event.
-    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool;
+    fn is_over(world: &World<'_, A, Self>, at: Time) -> bool;
 
     /// Called when a peer has crashed, for good or to restart.
-    fn on_down<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
+    fn on_down(_world: &mut World<'_, A, Self>, _peer: PeerId) {}
 
     /// Whether a peer or its disk may be lost for good.
-    fn may_lose<W: Watch<A>>(_world: &World<'_, A, Self, W>, _peer: PeerId) -> bool {
+    fn may_lose(_world: &World<'_, A, Self>, _peer: PeerId) -> bool {
         true
     }
 
     /// Called before a peer or its disk is lost for good.
-    fn on_losing<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
+    fn on_losing(_world: &mut World<'_, A, Self>, _peer: PeerId) {}
 
     /// Called when a random crash has removed a peer for good: it may be replaced.
-    fn on_death<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+    fn on_death(_world: &mut World<'_, A, Self>, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
     /// Called when a crashed peer has restarted from its disk.
-    fn on_restarted<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+    fn on_restarted(_world: &mut World<'_, A, Self>, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
-    fn on_note<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId, _note: A::Note) -> Result<(), Broken> {
+    fn on_note(_world: &mut World<'_, A, Self>, _peer: PeerId, _note: A::Note) -> Result<(), Broken> {
         Ok(())
     }
 

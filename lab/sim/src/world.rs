@@ -34,7 +34,7 @@ pub use check::Violation;
 pub(crate) use tally::{COUNTS, Counts};
 
 use self::clients::End;
-use self::event::Event;
+use self::event::Scheduled;
 use self::tally::Tally;
 use crate::actor::{Actor, Cx, Effect, Hands, Input};
 use crate::carrier::{Carrier, Links};
@@ -46,7 +46,7 @@ use crate::part::Share;
 use crate::queue::Queue;
 use crate::report::Sheet;
 use crate::timers::Timers;
-use crate::watch::{Broken, Mark, Watch};
+use crate::watch::{Broken, Event, Mark, Watch, Watchers};
 use crate::workload::Workload;
 
 /// Makes a peer from its number and its disk.
@@ -67,14 +67,14 @@ pub struct Setup<'a, A: Actor> {
 }
 
 /// One run: the peers, their workload and the watchers.
-pub struct World<'a, A: Actor, L: Workload<A>, W> {
-    pub watch: W,
+pub struct World<'a, A: Actor, L: Workload<A>> {
+    watch: Watchers<'a, A, L::Watch>,
     pub load: L,
     hosts: Hosts<A>,
     make: Make<'a, A>,
     carrier: Carrier,
     injector: Injector,
-    queue: Queue<Event<A, L::Event>, A::Message>,
+    queue: Queue<Scheduled<A, L::Event>, A::Message>,
     ledger: Ledger,
     inside: Vec<Client>,
     /// The end of each holder's grant, as last reported to it.
@@ -99,11 +99,11 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     counted: Counts,
 }
 
-impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
-    pub fn new(setup: Setup<'a, A>, load: L, watch: W) -> Self {
+impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
+    pub fn new(setup: Setup<'a, A>, load: L, rules: L::Watch) -> Self {
         let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
         Self {
-            watch,
+            watch: Watchers { observer: None, rules },
             load,
             hosts: Hosts::new(),
             make,
@@ -127,6 +127,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             share: None,
             counted: [0; COUNTS],
         }
+    }
+
+    /// Adds a watcher that receives each event before all others, such as a trace.
+    pub fn observe(&mut self, observer: &'a mut (dyn Watch<A> + 'a)) {
+        self.watch.observer = Some(observer);
     }
 
     /// Runs until the workload is over, no event is left, or a rule is broken.
@@ -156,7 +161,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 }
             }
         }
-        if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
+        if L::SERVES_ALL { self.watch.on(self.now, Event::End(&self.ledger)) } else { Ok(()) }
     }
 
     /// Returns the results of this run, which had this many resources.
@@ -167,7 +172,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
         sheet.events = self.events;
         self.load.fill(&mut sheet);
-        self.watch.fill(&mut sheet);
+        self.watch.rules.fill(&mut sheet);
         sheet
     }
 
@@ -177,12 +182,12 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     /// Out of line, so that the loop inlines [`World::happen`].
     #[inline(never)]
-    fn happen_after_all(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+    fn happen_after_all(&mut self, event: Scheduled<A, L::Event>) -> Result<(), Broken> {
         self.happen(event)
     }
 
     #[inline(always)]
-    fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+    fn happen(&mut self, event: Scheduled<A, L::Event>) -> Result<(), Broken> {
         check::has_time(self.now)?;
         if self.injector.can_freeze()
             && let Some((peer, at)) = self.thaws_for(&event)
@@ -191,46 +196,46 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             return Ok(());
         }
         match event {
-            Event::Arrive { from, to, message } => self.arrive_apart(from, to, message),
-            Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
+            Scheduled::Arrive { from, to, message } => self.arrive_apart(from, to, message),
+            Scheduled::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
                 Some(timer) => self.step(peer, Input::Timer(timer)),
                 None => Ok(()),
             },
-            Event::Leave { ticket, .. } => self.leave(ticket),
-            Event::Written { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
-            Event::Written { peer, fails: true, .. } => self.write_fails(peer),
-            Event::Written { peer, .. } => {
+            Scheduled::Leave { ticket, .. } => self.leave(ticket),
+            Scheduled::Written { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
+            Scheduled::Written { peer, fails: true, .. } => self.write_fails(peer),
+            Scheduled::Written { peer, .. } => {
                 self.hosts.finish_write(peer);
                 self.step(peer, Input::Written)
             }
-            Event::End(ticket) => self.end(ticket),
+            Scheduled::End(ticket) => self.end(ticket),
             // Events deferred for a process that has crashed are lost with it.
-            Event::Thawed { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
-            Event::Thawed { event, .. } => self.happen_after_all(*event),
-            Event::Workload(event) => L::happen(self, event),
-            Event::CrashOf { peer, ticket } => {
+            Scheduled::Thawed { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
+            Scheduled::Thawed { event, .. } => self.happen_after_all(*event),
+            Scheduled::Workload(event) => L::happen(self, event),
+            Scheduled::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
                     return Ok(()); // A client that has finished cannot crash.
                 }
                 self.crash_by_chance(peer)
             }
-            Event::Reset(peer) => self.reset(peer),
-            Event::Restart(peer) => self.restart(peer),
-            Event::Gone(peer) if self.is_there(peer) && self.injector.thaws(self.now, peer).is_none() => Ok(()),
-            Event::Gone(gone) => {
+            Scheduled::Reset(peer) => self.reset(peer),
+            Scheduled::Restart(peer) => self.restart(peer),
+            Scheduled::Gone(peer) if self.is_there(peer) && self.injector.thaws(self.now, peer).is_none() => Ok(()),
+            Scheduled::Gone(gone) => {
                 let others: Vec<PeerId> = self.all_there().filter(|&peer| peer != gone).collect();
-                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Notified { peer, gone }));
+                others.into_iter().for_each(|peer| self.queue.push(self.now, Scheduled::Notified { peer, gone }));
                 Ok(())
             }
-            Event::Notified { peer, gone } => match A::gone(gone) {
+            Scheduled::Notified { peer, gone } => match A::gone(gone) {
                 Some(input) => self.step(peer, input),
                 None => Ok(()),
             },
-            Event::Parted { number, from } => {
+            Scheduled::Parted { number, from } => {
                 self.report_parted(number, from);
                 Ok(())
             }
-            Event::Fault(fault) => {
+            Scheduled::Fault(fault) => {
                 self.faults_to_come -= 1;
                 self.has_come_to_rest = self.queue.len() == self.faults_to_come;
                 if self.has_come_to_rest { Ok(()) } else { self.inject(fault) }
@@ -245,13 +250,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if self.injector.can_freeze()
             && let Some(at) = self.injector.thaws(self.now, to)
         {
-            self.happen_at(at, to, Event::Arrive { from, to, message });
+            self.happen_at(at, to, Scheduled::Arrive { from, to, message });
             return Ok(());
         }
         if self.hosts.get(to).is_none() {
             return Ok(());
         }
-        self.watch.on_deliver(self.now, from, to, &message)?;
+        self.watch.on(self.now, Event::Deliver { from, to, message: &message })?;
         let Some((actor, cx, mut buffers)) = self.at_work(to) else { return Ok(()) };
         actor.receive(from, message, cx, &mut buffers);
         self.carry_out_all(to, buffers)
@@ -266,15 +271,15 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     /// Defers an event of a frozen peer until it thaws.
     #[cold]
-    fn happen_at(&mut self, at: Time, peer: PeerId, event: Event<A, L::Event>) {
+    fn happen_at(&mut self, at: Time, peer: PeerId, event: Scheduled<A, L::Event>) {
         let life = self.injector.life_of(peer);
-        self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
+        self.queue.push(at, Scheduled::Thawed { peer, life, event: Box::new(event) });
     }
 
-    fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
+    fn thaws_for(&self, event: &Scheduled<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
-            Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
-            Event::Notified { peer, .. } => *peer,
+            Scheduled::Timer { peer, .. } | Scheduled::Leave { peer, .. } | Scheduled::Written { peer, .. } => *peer,
+            Scheduled::Notified { peer, .. } => *peer,
             _ => return None, // Message delivery checks for itself.
         };
         self.injector.thaws(self.now, peer).map(|at| (peer, at))
@@ -301,7 +306,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {
-            Some(actor) => self.watch.after_step(self.now, peer, actor),
+            Some(actor) => self.watch.on(self.now, Event::Step(peer, actor)),
             None => Ok(()),
         }
     }
@@ -328,7 +333,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 let takes = self.disk_rng.exponential(self.disk);
                 let (at, life, fails) = self.injector.write(self.now, peer, takes);
                 self.hosts.begin_write(peer, write);
-                self.queue.push(at, Event::Written { peer, life, fails });
+                self.queue.push(at, Scheduled::Written { peer, life, fails });
                 Ok(())
             }
             Effect::Keep(write) => {
@@ -336,7 +341,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 Ok(())
             }
             Effect::Note(note) => {
-                self.watch.on_note(self.now, peer, &note)?;
+                self.watch.on(self.now, Event::Note(peer, &note))?;
                 L::on_note(self, peer, note)
             }
             Effect::Unexpected { why } => {
@@ -349,31 +354,31 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     #[inline(always)]
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
-        self.watch.on_send(self.now, from, to, &message)?;
+        self.watch.on(self.now, Event::Send { from, to, message: &message })?;
         match self.injector.copies(self.now, from, to) {
-            0 => {}
+            0 => Ok(()),
             1 => self.carry(from, to, message),
             _ => self.carry_twice(from, to, message),
         }
-        Ok(())
     }
 
     #[cold]
-    fn carry_twice(&mut self, from: PeerId, to: PeerId, message: A::Message) {
-        self.carry(from, to, message.clone());
-        self.carry(from, to, message);
+    fn carry_twice(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.carry(from, to, message.clone())?;
+        self.carry(from, to, message)
     }
 
     #[inline(always)]
-    fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+    fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         let delay = self.injector.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
-        self.watch.on_way(self.now, from, at);
+        self.watch.on(self.now, Event::OnWay { from, arrives: at })?;
         if self.queue.is_last(at) {
             self.queue.post(at, from, to, message);
         } else {
-            self.queue.push(at, Event::Arrive { from, to, message });
+            self.queue.push(at, Scheduled::Arrive { from, to, message });
         }
+        Ok(())
     }
 
     fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
@@ -385,7 +390,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             return Ok(());
         }
         self.tally.resets += 1;
-        self.watch.on_reset(self.now, peer)?;
+        self.watch.on(self.now, Event::Reset(peer))?;
         self.forget_all(peer)
     }
 
@@ -396,12 +401,12 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 }
 
-struct Peers<'w, 'a, A: Actor, L: Workload<A>, W> {
-    world: &'w mut World<'a, A, L, W>,
+struct Peers<'w, 'a, A: Actor, L: Workload<A>> {
+    world: &'w mut World<'a, A, L>,
     peer: PeerId,
 }
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> {
+impl<A: Actor, L: Workload<A>> Hands<A> for Peers<'_, '_, A, L> {
     #[inline(always)]
     fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.world.send(self.peer, to, message)
@@ -419,7 +424,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> 
 }
 
 /// Queries and actions for a workload.
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub fn now(&self) -> Time {
         self.now
     }
@@ -492,7 +497,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 
     pub fn schedule(&mut self, at: Time, event: L::Event) {
-        self.queue.push(at, Event::Workload(event));
+        self.queue.push(at, Scheduled::Workload(event));
     }
 
     /// Returns when a frozen peer thaws. Its clients cannot request until then.
@@ -508,12 +513,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
         let after = self.injector.clock(peer).map_or(after, |clock| clock.true_length(after));
         let set = self.timers.set(peer, timer.clone());
-        self.queue.push(self.now + after, Event::Timer { peer, timer, set });
+        self.queue.push(self.now + after, Scheduled::Timer { peer, timer, set });
     }
 
     pub fn resets_from_now(&mut self, peer: PeerId) {
         if let Some(life) = self.injector.life() {
-            self.queue.push(self.now + life, Event::Reset(peer));
+            self.queue.push(self.now + life, Scheduled::Reset(peer));
         }
     }
 
@@ -538,6 +543,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 
     pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {
-        self.watch.on_mark(self.now, mark, &self.ledger)
+        self.watch.on(self.now, Event::Mark(mark, &self.ledger))
     }
 }

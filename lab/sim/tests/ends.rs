@@ -6,7 +6,7 @@ use std::cell::Cell;
 use peerlock_protocols::{Grant, Never};
 use peerlock_sim::actor::{Actor, Cx, Effect, Hands, Input};
 use peerlock_sim::latency::Model;
-use peerlock_sim::watch::{Broken, Exclusion, Watch};
+use peerlock_sim::watch::{Broken, Exclusion};
 use peerlock_sim::workload::{Over, Workload};
 use peerlock_sim::{Client, Faults, Links, Setup, Spells, World};
 use peerlock_types::{PeerId, Rng, Span, Time};
@@ -32,6 +32,7 @@ impl Actor for Careless {
     type Note = u64;
     type Disk = u64;
     type Write = u64;
+    type Structure = ();
     type Buffers = Vec<Effect<Self>>;
     const KINDS: &'static [&'static str] = &[];
     const REPORTS_ENDS: bool = true;
@@ -94,16 +95,17 @@ struct Script<'a> {
 
 impl Workload<Careless> for Script<'_> {
     type Event = Act;
+    type Watch = (Exclusion,);
     const SERVES_ALL: bool = true;
 
-    fn start<W: Watch<Careless>>(world: &mut World<'_, Careless, Self, W>) -> Result<(), Broken> {
+    fn start(world: &mut World<'_, Careless, Self>) -> Result<(), Broken> {
         for &(second, act) in world.load.acts {
             world.schedule(Time::ZERO + Span::from_secs(second), act);
         }
         Ok(())
     }
 
-    fn happen<W: Watch<Careless>>(world: &mut World<'_, Careless, Self, W>, act: Act) -> Result<(), Broken> {
+    fn happen(world: &mut World<'_, Careless, Self>, act: Act) -> Result<(), Broken> {
         match act {
             Act::Ask(peer) => world.ask(PeerId::new(peer), 0),
             Act::Leave => world.leave(peerlock_types::Ticket::new(1)),
@@ -113,26 +115,22 @@ impl Workload<Careless> for Script<'_> {
         }
     }
 
-    fn on_entered<W: Watch<Careless>>(_: &mut World<'_, Careless, Self, W>, _: &Client) {}
+    fn on_entered(_: &mut World<'_, Careless, Self>, _: &Client) {}
 
-    fn on_over<W: Watch<Careless>>(_: &mut World<'_, Careless, Self, W>, _: &Client, _: Over) -> Result<(), Broken> {
+    fn on_over(_: &mut World<'_, Careless, Self>, _: &Client, _: Over) -> Result<(), Broken> {
         Ok(())
     }
 
-    fn is_over<W: Watch<Careless>>(world: &World<'_, Careless, Self, W>, at: Time) -> bool {
+    fn is_over(world: &World<'_, Careless, Self>, at: Time) -> bool {
         at > Time::ZERO + world.load.until
     }
 
-    fn on_note<W: Watch<Careless>>(
-        world: &mut World<'_, Careless, Self, W>,
-        _: PeerId,
-        safe: u64,
-    ) -> Result<(), Broken> {
+    fn on_note(world: &mut World<'_, Careless, Self>, _: PeerId, safe: u64) -> Result<(), Broken> {
         world.load.safe.set(safe);
         Ok(())
     }
 
-    fn on_restarted<W: Watch<Careless>>(world: &mut World<'_, Careless, Self, W>, peer: PeerId) -> Result<(), Broken> {
+    fn on_restarted(world: &mut World<'_, Careless, Self>, peer: PeerId) -> Result<(), Broken> {
         let (disk, safe) = (*world.disk(peer), world.load.safe.get());
         if disk != safe && disk != safe + 1 {
             return Err(format!("{safe} was synced, and the disk has {disk}").into());
@@ -143,7 +141,7 @@ impl Workload<Careless> for Script<'_> {
     }
 }
 
-fn world<'a>(peers: u64, faults: Faults, script: Script<'a>) -> World<'a, Careless, Script<'a>, Exclusion> {
+fn world<'a>(peers: u64, faults: Faults, script: Script<'a>) -> World<'a, Careless, Script<'a>> {
     let setup = Setup {
         latency: Model::Constant(Span::from_secs(1)).load(2).unwrap().latency(2, 1),
         links: Links::Ordered,
@@ -153,7 +151,7 @@ fn world<'a>(peers: u64, faults: Faults, script: Script<'a>) -> World<'a, Carele
         disk: Span::from_millis(100),
         make: Box::new(|_, disk: &u64| Careless(*disk)),
     };
-    let mut world = World::new(setup, script, Exclusion::new(1, 1, false));
+    let mut world = World::new(setup, script, (Exclusion::new(1, 1, false),));
     (0..peers).for_each(|_| _ = world.add_new());
     world
 }

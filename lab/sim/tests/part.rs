@@ -39,7 +39,9 @@ impl Drive for Alone {
     where
         S: Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
     {
-        let mut world = setting.world(seed_of(0, seed), |_, _| Recorder::new(|_, _| ()));
+        let mut recorder = Recorder::new(|_, _| ());
+        let mut world = setting.world(seed_of(0, seed));
+        world.observe(&mut recorder);
         world.retain_only(Share { me: 0, together: 1, apart: Vec::new() });
         world.play_part(&mut TooFast::default(), false).map_err(|violation| violation.to_string())
     }

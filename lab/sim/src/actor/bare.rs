@@ -2,7 +2,7 @@ use peerlock_protocols::{self as protocol, Never, Observe};
 use peerlock_types::PeerId;
 
 use super::{Actor, Cx, Effect, Hands, Input};
-use crate::watch::Broken;
+use crate::watch::{Broken, Structure};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Gone(PeerId);
@@ -18,6 +18,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     type Note = Never;
     type Disk = ();
     type Write = Never;
+    type Structure = Structure;
     type Buffers = Vec<protocol::Effect<P::Message, P::Timer>>;
 
     const KINDS: &'static [&'static str] = P::KINDS;

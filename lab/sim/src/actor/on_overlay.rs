@@ -57,6 +57,7 @@ where
     type Note = OverlayNote;
     type Disk = ();
     type Write = Never;
+    type Structure = ();
     type Buffers = Buffers<O, P>;
 
     const KINDS: &'static [&'static str] = P::KINDS;

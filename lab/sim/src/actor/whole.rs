@@ -385,6 +385,7 @@ impl Actor for Whole {
     type Note = Note;
     type Disk = Dir;
     type Write = Write;
+    type Structure = ();
     type Buffers = Vec<Effect<Self>>;
 
     const KINDS: &'static [&'static str] = &["resource", "register", "link"];

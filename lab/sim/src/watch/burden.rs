@@ -1,9 +1,7 @@
-use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Counts the messages that the busiest peer receives, and records the time of the last grant: the measures of
@@ -15,18 +13,12 @@ pub struct Burden {
 }
 
 impl<A: Actor> Watch<A> for Burden {
-    fn on_grant(&mut self, now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        self.last_entry = now;
-        Ok(())
-    }
-
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        if A::kind(message).is_some() {
-            let place = to.index();
-            if place >= self.got.len() {
-                self.got.resize(place + 1, 0);
-            }
-            self.got[place] += 1;
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(..) => self.last_entry = now,
+            Event::Deliver { to, message, .. } if A::kind(message).is_some() => *count_of(&mut self.got, to) += 1,
+            _ => {}
         }
         Ok(())
     }
@@ -38,14 +30,25 @@ impl<A: Actor> Watch<A> for Burden {
     }
 }
 
+/// Returns the count of a peer, which is initially zero.
+#[inline]
+pub(super) fn count_of<N: Clone + Default>(counts: &mut Vec<N>, peer: PeerId) -> &mut N {
+    if counts.len() <= peer.index() {
+        counts.resize(peer.index() + 1, N::default());
+    }
+    &mut counts[peer.index()]
+}
+
 #[cfg(test)]
 mod tests {
+    use peerlock_protocols::Grant;
     use peerlock_protocols::bv95::{Bv95, Message};
     use peerlock_protocols::token::Claim;
     use peerlock_types::{Span, Ticket};
 
     use super::*;
     use crate::actor::Bare;
+    use crate::ledger::Ledger;
 
     #[test]
     fn the_busiest_got_most_and_the_last_entry_counts() {
@@ -57,8 +60,9 @@ mod tests {
         let message = Message::Request { slot: 0, claim: Claim { peer: one, ticket: Ticket::new(1) } };
         for (second, to) in [(3, one), (5, other), (8, one)] {
             let now = Time::ZERO + Span::from_secs(second);
-            watch.on_deliver(now, other, to, &message).expect("it only watches");
-            watch.on_grant(now, &client, Grant { slot: 0, fencing: second }, &ledger).expect("it only watches");
+            let grant = Grant { slot: 0, fencing: second };
+            watch.on(now, Event::Deliver { from: other, to, message: &message }).expect("it only watches");
+            watch.on(now, Event::Grant(&client, grant, &ledger)).expect("it only watches");
         }
         let mut sheet = Sheet::new(1);
         watch.fill(&mut sheet);

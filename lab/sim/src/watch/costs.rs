@@ -1,9 +1,7 @@
-use peerlock_protocols::Grant;
-use peerlock_types::{PeerId, Time};
+use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Counts the messages of each client of an open run. Peers 0 to n − 1 are the replicas, all others are clients.
@@ -45,27 +43,22 @@ impl Costs {
 }
 
 impl<A: Actor> Watch<A> for Costs {
-    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        self.waiting += 1;
-        self.clients.push(Cost { place: self.waiting, ..Cost::default() });
-        Ok(())
-    }
-
-    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        self.waiting -= 1;
-        Ok(())
-    }
-
-    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        self.waiting -= 1;
-        Ok(())
-    }
-
-    fn on_send(&mut self, _now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        let client = from.index().max(to.index()).checked_sub(self.replicas);
-        if let Some(cost) = client.and_then(|client| self.clients.get_mut(client)) {
-            cost.messages += 1;
-            cost.yields += u64::from(self.yields.is_some() && self.yields == A::kind(message));
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Request(_) => {
+                self.waiting += 1;
+                self.clients.push(Cost { place: self.waiting, ..Cost::default() });
+            }
+            Event::Grant(..) | Event::GiveUp(_) => self.waiting -= 1,
+            Event::Send { from, to, message } => {
+                let client = from.index().max(to.index()).checked_sub(self.replicas);
+                if let Some(cost) = client.and_then(|client| self.clients.get_mut(client)) {
+                    cost.messages += 1;
+                    cost.yields += u64::from(self.yields.is_some() && self.yields == A::kind(message));
+                }
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
-use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
@@ -63,10 +62,8 @@ impl Exclusion {
         self.sees_instants = true;
         self
     }
-}
 
-impl<A: Actor> Watch<A> for Exclusion {
-    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+    fn enter(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
         let resource = &mut self.resources[client.resource];
         resource.grants += 1;
         resource.inside += 1;
@@ -88,7 +85,7 @@ impl<A: Actor> Watch<A> for Exclusion {
         Err(format!("peer {} enters as holder {} of {}", client.peer, resource.inside + passed, self.slots).into())
     }
 
-    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+    fn leave(&mut self, now: Time, client: &Client) {
         let resource = &mut self.resources[client.resource];
         resource.inside -= 1;
         let (when, holder) = &resource.entered;
@@ -96,31 +93,43 @@ impl<A: Actor> Watch<A> for Exclusion {
             resource.passed.push(Passed { peer: client.peer, left: now, known: None });
             self.leaver = Some((client.peer, client.resource, now));
         }
-        Ok(())
     }
 
-    #[inline]
-    fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
-        if let Some((peer, resource, left)) = self.leaver
-            && (peer, left) == (from, now)
-            && let Some(passed) = self.resources[resource].passed.last_mut().filter(|passed| passed.peer == from)
-        {
-            passed.known = Some(passed.known.map_or(arrives, |known| known.min(arrives)));
-        }
-    }
-
-    fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
+    fn end(&mut self, ledger: &Ledger) -> Result<(), Broken> {
         for client in ledger.iter() {
             self.resources[client.resource].stuck += 1;
         }
-        match ledger.oldest() {
-            Some(client) if !self.counts => Err(format!(
-                "{} requests were never served, the oldest by peer {} since {}",
-                ledger.waiting(),
-                client.peer,
-                client.asked
-            )
-            .into()),
+        if self.counts { Ok(()) } else { all_served(ledger) }
+    }
+}
+
+/// Checks that no client waits at the end of a run.
+pub(super) fn all_served(ledger: &Ledger) -> Result<(), Broken> {
+    let Some(Client { peer, asked, .. }) = ledger.oldest() else { return Ok(()) };
+    let unserved = ledger.waiting();
+    Err(format!("{unserved} requests were never served, the oldest by peer {peer} since {asked}").into())
+}
+
+impl<A: Actor> Watch<A> for Exclusion {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(client, ..) => self.enter(now, client),
+            Event::Leave(client) => {
+                self.leave(now, client);
+                Ok(())
+            }
+            Event::OnWay { from, arrives } => {
+                if let Some((peer, resource, left)) = self.leaver
+                    && (peer, left) == (from, now)
+                    && let Some(passed) =
+                        self.resources[resource].passed.last_mut().filter(|passed| passed.peer == from)
+                {
+                    passed.known = Some(passed.known.map_or(arrives, |known| known.min(arrives)));
+                }
+                Ok(())
+            }
+            Event::End(ledger) => self.end(ledger),
             _ => Ok(()),
         }
     }
@@ -136,6 +145,8 @@ impl<A: Actor> Watch<A> for Exclusion {
 
 #[cfg(test)]
 mod tests {
+    use peerlock_protocols::Grant;
+
     use super::*;
     use crate::actor::Bare;
     use crate::ideal::Ideal;
@@ -147,15 +158,15 @@ mod tests {
         let (then, grant) = (Time::from_nanos(5), Grant { slot: 0, fencing: 1 });
         let one = ledger.ask(PeerId::new(1), 0, Time::ZERO, false);
         let other = ledger.ask(PeerId::new(other), 0, Time::ZERO, false);
-        watcher.on_grant(then, &one, grant, &ledger)?;
-        watcher.on_way(then, one.peer, Time::from_nanos(6));
-        watcher.on_leave(then, &one)?;
+        watcher.on(then, Event::Grant(&one, grant, &ledger))?;
+        watcher.on(then, Event::OnWay { from: one.peer, arrives: Time::from_nanos(6) })?;
+        watcher.on(then, Event::Leave(&one))?;
         for known in known.into_iter().flat_map(|known| [known + 4, known]) {
-            watcher.on_way(then, one.peer, Time::from_nanos(5 + known));
+            watcher.on(then, Event::OnWay { from: one.peer, arrives: Time::from_nanos(5 + known) })?;
         }
-        watcher.on_way(then, PeerId::new(9), Time::from_nanos(6));
-        watcher.on_way(Time::from_nanos(6), one.peer, Time::from_nanos(6));
-        watcher.on_grant(Time::from_nanos(5 + later), &other, grant, &ledger)
+        watcher.on(then, Event::OnWay { from: PeerId::new(9), arrives: Time::from_nanos(6) })?;
+        watcher.on(Time::from_nanos(6), Event::OnWay { from: one.peer, arrives: Time::from_nanos(6) })?;
+        watcher.on(Time::from_nanos(5 + later), Event::Grant(&other, grant, &ledger))
     }
 
     #[test]
@@ -177,12 +188,14 @@ mod tests {
         let mut come = |watcher: &mut dyn Watch<Bare<Ideal>>, peer, slot, now| {
             let client = ledger.ask(PeerId::new(peer), 0, Time::ZERO, false);
             let grant = Grant { slot, fencing: 1 };
-            watcher.on_grant(Time::from_nanos(now), &client, grant, &ledger).map(|()| client)
+            watcher.on(Time::from_nanos(now), Event::Grant(&client, grant, &ledger)).map(|()| client)
         };
         let one = come(watcher, 1, 0, 1).expect("the first");
         come(watcher, 2, 1, 5).expect("the second");
-        assert_eq!(watcher.on_leave(Time::from_nanos(5), &one), Ok(()));
-        watcher.on_way(Time::from_nanos(5), one.peer, Time::from_nanos(9));
+        assert_eq!(watcher.on(Time::from_nanos(5), Event::Leave(&one)), Ok(()));
+        watcher
+            .on(Time::from_nanos(5), Event::OnWay { from: one.peer, arrives: Time::from_nanos(9) })
+            .expect("it only watches");
         assert!(come(watcher, 3, 0, 6).is_ok(), "by a message that was sent before");
     }
 }

@@ -1,9 +1,9 @@
 use peerlock_protocols::Grant;
 use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
+use crate::ledger::Client;
 use crate::report::Sheet;
 
 /// Checks that fencing numbers increase on every slot and are unique within a resource.
@@ -25,6 +25,34 @@ impl Fencing {
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         let given = Given { all: vec![Vec::new(); slots as usize], back: 0 };
         Self { resources: vec![given; resources], counts }
+    }
+
+    fn grant(&mut self, client: &Client, Grant { slot, fencing }: Grant) -> Result<(), Broken> {
+        let given = &mut self.resources[client.resource];
+        let Some(all) = given.all.get_mut(slot as usize) else {
+            return Err(format!("peer {} enters slot {slot}, which does not exist", client.peer).into());
+        };
+        let last = all.last().copied().unwrap_or(0);
+        if fencing > last {
+            all.push(fencing);
+            return Ok(());
+        }
+        given.back += 1;
+        if self.counts {
+            return Ok(());
+        }
+        Err(format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into())
+    }
+
+    fn end(&mut self) -> Result<(), Broken> {
+        for Given { all, back, .. } in &mut self.resources {
+            let twice = given_twice(all);
+            if let (Some(number), false) = (twice.first(), self.counts) {
+                return Err(format!("fencing number {number} was given twice").into());
+            }
+            *back += twice.len() as u64;
+        }
+        Ok(())
     }
 }
 
@@ -48,33 +76,13 @@ fn given_twice(all: &[Vec<u64>]) -> Vec<u64> {
 }
 
 impl<A: Actor> Watch<A> for Fencing {
-    fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        let given = &mut self.resources[client.resource];
-        let Some(all) = given.all.get_mut(grant.slot as usize) else {
-            return Err(format!("peer {} enters slot {}, which does not exist", client.peer, grant.slot).into());
-        };
-        let last = all.last().copied().unwrap_or(0);
-        if grant.fencing > last {
-            all.push(grant.fencing);
-            return Ok(());
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(client, grant, _) => self.grant(client, grant),
+            Event::End(_) => self.end(),
+            _ => Ok(()),
         }
-        given.back += 1;
-        if self.counts {
-            return Ok(());
-        }
-        let Grant { slot, fencing } = grant;
-        Err(format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into())
-    }
-
-    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
-        for Given { all, back, .. } in &mut self.resources {
-            let twice = given_twice(all);
-            if let (Some(number), false) = (twice.first(), self.counts) {
-                return Err(format!("fencing number {number} was given twice").into());
-            }
-            *back += twice.len() as u64;
-        }
-        Ok(())
     }
 
     fn fill(&mut self, sheet: &mut Sheet) {

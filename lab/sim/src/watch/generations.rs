@@ -5,10 +5,11 @@ use peerlock_protocols::Grant;
 use peerlock_registry::{Label, State, Topic};
 use peerlock_types::{PeerId, Time};
 
-use super::{Broken, Watch};
+use super::exclusion::all_served;
+use super::{Broken, Event, Watch};
 use crate::actor::Whole;
 use crate::actor::whole::name_of;
-use crate::ledger::{Client, Ledger};
+use crate::ledger::Client;
 
 /// The fencing numbers of generation g are from this times g to this times g + 1.
 const NUMBERS: u64 = 1 << 32;
@@ -118,59 +119,49 @@ impl Generations {
         let resources = (0..resources).map(name).map(found).collect();
         Self { resources, fresh: BTreeSet::new(), applied: BTreeMap::new(), by_force }
     }
-}
 
-impl Watch<Whole> for Generations {
-    /// Reads what each voter has applied. Only then are the limits for the grants of the same step known.
-    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
+    /// Reads what a voter has applied. Only then are the limits for the grants of the same step known.
+    fn learn(&mut self, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
         if let Some(registry) = actor.registry()
             && self.applied.insert(peer, registry.applied()) != Some(registry.applied())
         {
             self.resources.iter_mut().for_each(|found| found.learn(registry.state(), self.by_force));
         }
-        if self.fresh.is_empty() {
-            return Ok(());
-        }
         for resource in take(&mut self.fresh) {
             let found = &mut self.resources[resource];
             let latest = found.slots.last_key_value().map(|(latest, _)| *latest);
             let is_known = |(_, fencing): &(Client, u64)| latest.is_some_and(|latest| latest >= fencing / NUMBERS);
-            let (known, unknown) = take(&mut found.fresh).into_iter().partition(is_known);
+            let (known, unknown): (Vec<_>, Vec<_>) = take(&mut found.fresh).into_iter().partition(is_known);
             found.fresh = unknown;
             if !found.fresh.is_empty() {
                 self.fresh.insert(resource);
             }
-            let known: Vec<(Client, u64)> = known;
             known.iter().try_for_each(|(client, fencing)| found.check(client, *fencing))?;
         }
         Ok(())
     }
+}
 
-    fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        let found = &mut self.resources[client.resource];
-        found.number(client, grant, self.by_force)?;
-        let entered = (*client, grant.fencing);
-        found.inside.push(entered);
-        found.fresh.push(entered);
-        self.fresh.insert(client.resource);
-        Ok(())
-    }
-
-    fn on_leave(&mut self, _now: Time, client: &Client) -> Result<(), Broken> {
-        self.resources[client.resource].inside.retain(|(other, _)| other.ticket != client.ticket);
-        Ok(())
-    }
-
-    fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
-        match ledger.oldest() {
-            None => Ok(()),
-            Some(client) => Err(format!(
-                "{} requests were never served, the oldest by peer {} since {}",
-                ledger.waiting(),
-                client.peer,
-                client.asked
-            )
-            .into()),
+impl Watch<Whole> for Generations {
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, Whole>) -> Result<(), Broken> {
+        match event {
+            Event::Step(peer, actor) => self.learn(peer, actor),
+            Event::Grant(client, grant, _) => {
+                let found = &mut self.resources[client.resource];
+                found.number(client, grant, self.by_force)?;
+                let entered = (*client, grant.fencing);
+                found.inside.push(entered);
+                found.fresh.push(entered);
+                self.fresh.insert(client.resource);
+                Ok(())
+            }
+            Event::Leave(client) => {
+                self.resources[client.resource].inside.retain(|(other, _)| other.ticket != client.ticket);
+                Ok(())
+            }
+            Event::End(ledger) => all_served(ledger),
+            _ => Ok(()),
         }
     }
 }
@@ -178,6 +169,7 @@ impl Watch<Whole> for Generations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
 
     /// An evicted holder may continue below the others' numbers, but not below its own.
     #[test]

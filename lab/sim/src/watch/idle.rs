@@ -1,9 +1,7 @@
-use peerlock_protocols::Grant;
 use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Measures lost slot time: a slot is free while a client waits.
@@ -27,38 +25,24 @@ impl Idle {
         let all = u128::from(self.slots) * u128::from(self.since.as_nanos());
         if all == 0 { 0.0 } else { self.lost as f64 / all as f64 }
     }
+}
 
-    fn advance(&mut self, now: Time) {
+impl<A: Actor> Watch<A> for Idle {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        let (waiting, inside) = match event {
+            Event::Request(_) => (1, 0),
+            Event::Grant(..) => (-1, 1),
+            Event::Leave(_) => (0, -1),
+            Event::GiveUp(_) => (-1, 0),
+            _ => return Ok(()),
+        };
         // A broken protocol may have more holders than slots; another watcher reports that.
         let free = self.slots.saturating_sub(self.inside).min(self.waiting);
         self.lost += u128::from(free) * u128::from(now.since(self.since).as_nanos());
         self.since = now;
-    }
-}
-
-impl<A: Actor> Watch<A> for Idle {
-    fn on_request(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
-        self.advance(now);
-        self.waiting += 1;
-        Ok(())
-    }
-
-    fn on_grant(&mut self, now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        self.advance(now);
-        self.waiting -= 1;
-        self.inside += 1;
-        Ok(())
-    }
-
-    fn on_leave(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
-        self.advance(now);
-        self.inside -= 1;
-        Ok(())
-    }
-
-    fn on_give_up(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
-        self.advance(now);
-        self.waiting -= 1;
+        self.waiting = self.waiting.wrapping_add_signed(waiting);
+        self.inside = self.inside.wrapping_add_signed(inside);
         Ok(())
     }
 

@@ -2,7 +2,7 @@ use peerlock_overlay::KeyRange;
 use peerlock_protocols::Replicas;
 use peerlock_types::{Key, PeerId, Span, Time};
 
-use super::{Broken, Resets, Watch};
+use super::{Broken, Event, Resets, Watch};
 use crate::actor::{OverlayNote, Routing};
 use crate::report::Sheet;
 
@@ -87,20 +87,14 @@ impl Memory {
 }
 
 impl<A: Routing> Watch<A> for Memory {
-    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.reset(now, self.ranges.get(peer.index()).copied().flatten());
-        Ok(())
-    }
-
-    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.owns(now, peer, None);
-        Ok(())
-    }
-
-    fn on_note(&mut self, now: Time, peer: PeerId, note: &OverlayNote) -> Result<(), Broken> {
-        match *note {
-            OverlayNote::Owns(range) => self.owns(now, peer, range),
-            OverlayNote::Undelivered(_) => self.undelivered += 1,
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Reset(peer) => self.reset(now, self.ranges.get(peer.index()).copied().flatten()),
+            Event::Crash(peer) => self.owns(now, peer, None),
+            Event::Note(peer, &OverlayNote::Owns(range)) => self.owns(now, peer, range),
+            Event::Note(_, OverlayNote::Undelivered(_)) => self.undelivered += 1,
+            _ => {}
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-use peerlock_types::{PeerId, Time};
+use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
@@ -15,8 +15,11 @@ impl Messages {
 }
 
 impl<A: Actor> Watch<A> for Messages {
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        if let Some(kind) = A::kind(message) {
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Event::Send { message, .. } = event
+            && let Some(kind) = A::kind(message)
+        {
             self.0[kind] += 1;
         }
         Ok(())

@@ -1,9 +1,7 @@
-use peerlock_protocols::Grant;
 use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Counts order inversions: clients that entered while an earlier request was waiting. Not a rule, since no protocol
@@ -14,8 +12,11 @@ pub struct Order {
 }
 
 impl<A: Actor> Watch<A> for Order {
-    fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
-        self.inversions += u64::from(ledger.oldest().is_some_and(|oldest| oldest.ticket < client.ticket));
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Event::Grant(client, _, ledger) = event {
+            self.inversions += u64::from(ledger.oldest().is_some_and(|oldest| oldest.ticket < client.ticket));
+        }
         Ok(())
     }
 

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 use std::mem::take;
 
-use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Span, Time};
 
-use super::{Broken, Mark, Watch};
+use super::burden::count_of;
+use super::{Broken, Event, Mark, Watch};
 use crate::actor::{Actor, Routing};
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Counts requests, grants and messages round by round. Nothing counts before the first round, and only waiting times
@@ -54,56 +53,40 @@ impl PerRound {
 }
 
 impl<A: Routing> Watch<A> for PerRound {
-    fn on_mark(&mut self, _now: Time, mark: Mark<'_>, ledger: &Ledger) -> Result<(), Broken> {
-        match mark {
-            Mark::Round(peers) => {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Mark(Mark::Round(peers), _) => {
                 self.end_round(peers);
                 self.rounds.push(Round::default());
             }
-            Mark::Skipped => self.rounds.last_mut().into_iter().for_each(|round| round.skipped += 1),
-            Mark::Quiet => {}
-            Mark::Drain(peers) => {
+            Event::Mark(Mark::Skipped, _) => self.rounds.last_mut().into_iter().for_each(|round| round.skipped += 1),
+            Event::Mark(Mark::Drain(peers), ledger) => {
                 self.end_round(peers);
                 self.is_over = true;
                 self.waiting = ledger.waiting() as u64;
             }
-        }
-        Ok(())
-    }
-
-    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
-        self.rounds.last_mut().into_iter().for_each(|round| round.asked += 1);
-        Ok(())
-    }
-
-    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        if let Some(round) = self.rounds.last_mut() {
-            round.grants += u64::from(!self.is_over);
-            self.waits.push(now.since(client.asked));
-        }
-        Ok(())
-    }
-
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        if let Some(round) = self.rounds.last_mut().filter(|_| !self.is_over) {
-            match A::kind(message) {
-                Some(kind) => {
-                    self.messages[kind] += 1;
-                    round.messages += 1;
-                    self.hops += u64::from(A::is_hop(message));
+            Event::Request(_) => self.rounds.last_mut().into_iter().for_each(|round| round.asked += 1),
+            Event::Grant(client, ..) => {
+                if let Some(round) = self.rounds.last_mut() {
+                    round.grants += u64::from(!self.is_over);
+                    self.waits.push(now.since(client.asked));
                 }
-                None => self.upkeep += 1,
             }
-        }
-        Ok(())
-    }
-
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        if A::kind(message).is_some() {
-            if self.got.len() <= to.index() {
-                self.got.resize(to.index() + 1, 0);
+            Event::Send { message, .. } => {
+                if let Some(round) = self.rounds.last_mut().filter(|_| !self.is_over) {
+                    match A::kind(message) {
+                        Some(kind) => {
+                            self.messages[kind] += 1;
+                            round.messages += 1;
+                            self.hops += u64::from(A::is_hop(message));
+                        }
+                        None => self.upkeep += 1,
+                    }
+                }
             }
-            self.got[to.index()] += 1;
+            Event::Deliver { to, message, .. } if A::kind(message).is_some() => *count_of(&mut self.got, to) += 1,
+            _ => {}
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
-use peerlock_protocols::Grant;
 use peerlock_types::{Span, Time};
 
-use super::{Broken, Mark, Watch};
+use super::{Broken, Event, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
@@ -20,31 +19,32 @@ impl Queued {
     pub fn new(clearly: Span, slots: u32) -> Self {
         Self { from: Time::END, clearly, slots }
     }
-}
 
-impl<A: Actor> Watch<A> for Queued {
-    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
-        if matches!(mark, Mark::Quiet) {
-            self.from = now;
-        }
-        Ok(())
-    }
-
-    fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
-        if client.asked < self.from {
-            return Ok(());
-        }
+    fn check(&self, client: &Client, ledger: &Ledger) -> Result<(), Broken> {
         let since = if self.slots > 1 { self.from } else { Time::ZERO };
         let is_earlier = |other: &&Client| {
             other.resource == client.resource && other.asked >= since && other.asked + self.clearly <= client.asked
         };
-        match ledger.iter().find(is_earlier) {
-            None => Ok(()),
-            Some(earlier) => Err(format!(
-                "peer {} enters, which requested at {}, before peer {}, waiting since {}",
-                client.peer, client.asked, earlier.peer, earlier.asked
-            )
-            .into()),
+        let Some(earlier) = ledger.iter().find(is_earlier) else { return Ok(()) };
+        let (late, early) = (client, earlier);
+        Err(format!(
+            "peer {} enters, which requested at {}, before peer {}, waiting since {}",
+            late.peer, late.asked, early.peer, early.asked
+        )
+        .into())
+    }
+}
+
+impl<A: Actor> Watch<A> for Queued {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Mark(Mark::Quiet, _) => {
+                self.from = now;
+                Ok(())
+            }
+            Event::Grant(client, _, ledger) if client.asked >= self.from => self.check(client, ledger),
+            _ => Ok(()),
         }
     }
 }

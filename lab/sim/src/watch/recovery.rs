@@ -1,9 +1,7 @@
-use peerlock_protocols::Grant;
-use peerlock_types::{PeerId, Span, Time};
+use peerlock_types::{Span, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Measures the time from the first crash until all slots of a resource are held again.
@@ -11,42 +9,42 @@ use crate::report::Sheet;
 pub struct Recovery {
     slots: usize,
     inside: usize,
-    struck: Option<Time>,
+    crashed: Option<Time>,
     took: Option<Span>,
 }
 
 impl Recovery {
     pub fn new(slots: u32) -> Self {
-        Self { slots: slots as usize, inside: 0, struck: None, took: None }
+        Self { slots: slots as usize, inside: 0, crashed: None, took: None }
     }
 
     /// Records the recovery if all slots are held, and have been since then.
     fn look(&mut self, since: Time) {
-        let Some(struck) = self.struck else { return };
+        let Some(crashed) = self.crashed else { return };
         if self.took.is_none() && self.inside >= self.slots {
-            self.took = Some(since.since(struck));
+            self.took = Some(since.since(crashed));
         }
     }
 }
 
 impl<A: Actor> Watch<A> for Recovery {
-    fn on_grant(&mut self, now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        self.inside += 1;
-        self.look(now);
-        Ok(())
-    }
-
-    fn on_leave(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
-        // If all slots were held since the crash, no holder has crashed.
-        if let Some(struck) = self.struck.filter(|struck| *struck < now) {
-            self.look(struck);
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(..) => {
+                self.inside += 1;
+                self.look(now);
+            }
+            Event::Leave(_) => {
+                // If all slots were held since the crash, no holder has crashed.
+                if let Some(crashed) = self.crashed.filter(|crashed| *crashed < now) {
+                    self.look(crashed);
+                }
+                self.inside -= 1;
+            }
+            Event::Crash(_) => self.crashed = self.crashed.or(Some(now)),
+            _ => {}
         }
-        self.inside -= 1;
-        Ok(())
-    }
-
-    fn on_crash(&mut self, now: Time, _peer: PeerId) -> Result<(), Broken> {
-        self.struck = self.struck.or(Some(now));
         Ok(())
     }
 
@@ -58,9 +56,13 @@ impl<A: Actor> Watch<A> for Recovery {
 
 #[cfg(test)]
 mod tests {
+    use peerlock_protocols::Grant;
+    use peerlock_types::PeerId;
+
     use super::*;
     use crate::actor::Bare;
     use crate::ideal::Ideal;
+    use crate::ledger::Ledger;
 
     /// Plays events of two slots held by two clients: crashes, releases and entries at given seconds.
     fn took(events: &[(u64, &str)]) -> Option<Span> {
@@ -71,9 +73,9 @@ mod tests {
         for (second, what) in [(0, "in"), (0, "in")].iter().chain(events) {
             let now = Time::ZERO + Span::from_secs(*second);
             match *what {
-                "in" => watch.on_grant(now, &client, Grant { slot: 0, fencing: 1 }, &ledger),
-                "out" => watch.on_leave(now, &client),
-                _ => watch.on_crash(now, PeerId::new(1)),
+                "in" => watch.on(now, Event::Grant(&client, Grant { slot: 0, fencing: 1 }, &ledger)),
+                "out" => watch.on(now, Event::Leave(&client)),
+                _ => watch.on(now, Event::Crash(PeerId::new(1))),
             }
             .expect("it only watches");
         }

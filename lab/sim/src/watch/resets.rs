@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
-use peerlock_types::{PeerId, Span, Time};
+use peerlock_types::{Span, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
@@ -31,8 +31,11 @@ impl Resets {
 }
 
 impl<A: Actor> Watch<A> for Resets {
-    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.note(now, peer.get());
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Event::Reset(peer) = event {
+            self.note(now, peer.get());
+        }
         Ok(())
     }
 

@@ -5,21 +5,20 @@ use std::hash::Hash;
 use peerlock_protocols::Observe;
 use peerlock_types::{PeerId, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Bare;
-use crate::ledger::Ledger;
 
 /// `None` in a run with lost or duplicated messages or crashes: there tokens may be lost without a defect of the
 /// protocol.
 #[derive(Debug)]
-pub struct Structure(Option<Whole>);
+pub struct Structure(Option<Rules>);
 
 impl Structure {
     /// Protocols without tokens, coordinator and trees have no rules.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
         let (counted, trees) = (Counted::of(peers), Tree::of(peers));
         let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
-        Self(has_any.then_some(Whole { counted, trees }))
+        Self(has_any.then_some(Rules { counted, trees }))
     }
 
     pub fn none() -> Self {
@@ -28,44 +27,36 @@ impl Structure {
 }
 
 impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Structure {
-    #[inline]
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        if let Some(Whole { counted, .. }) = &mut self.0 {
-            counted.tokens_under_way += P::tokens_in(message);
-            counted.coordinators_under_way += usize::from(P::carries_coordinator(message));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        if let Some(Whole { counted, .. }) = &mut self.0 {
-            counted.tokens_under_way -= P::tokens_in(message);
-            counted.coordinators_under_way -= usize::from(P::carries_coordinator(message));
-        }
-        Ok(())
-    }
-
     #[inline(always)]
-    fn after_step(&mut self, _now: Time, peer: PeerId, Bare(actor): &Bare<P>) -> Result<(), Broken> {
-        let Some(Whole { counted, trees }) = &mut self.0 else { return Ok(()) };
-        counted.note(peer, Has::of(actor));
-        if counted.is_broken(P::HAS_COORDINATOR) {
-            return Err(counted.broken(peer));
-        }
-        for (number, tree) in trees.iter_mut().enumerate() {
-            tree.turn(peer, actor.parent_in(number))?;
+    fn on(&mut self, _now: Time, event: Event<'_, Bare<P>>) -> Result<(), Broken> {
+        let Some(Rules { counted, trees }) = &mut self.0 else { return Ok(()) };
+        match event {
+            Event::Send { message, .. } => {
+                counted.tokens_under_way += P::tokens_in(message);
+                counted.coordinators_under_way += usize::from(P::carries_coordinator(message));
+            }
+            Event::Deliver { message, .. } => {
+                counted.tokens_under_way -= P::tokens_in(message);
+                counted.coordinators_under_way -= usize::from(P::carries_coordinator(message));
+            }
+            Event::Step(peer, Bare(actor)) => {
+                counted.note(peer, Has::of(actor));
+                if counted.is_broken(P::HAS_COORDINATOR) {
+                    return Err(counted.broken(peer));
+                }
+                for (number, tree) in trees.iter_mut().enumerate() {
+                    tree.turn(peer, actor.parent_in(number))?;
+                }
+            }
+            Event::End(_) => trees.iter_mut().try_for_each(Tree::look_over)?,
+            _ => {}
         }
         Ok(())
-    }
-
-    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
-        self.0.iter_mut().flat_map(|all| &mut all.trees).try_for_each(Tree::look_over)
     }
 }
 
 #[derive(Debug)]
-struct Whole {
+struct Rules {
     counted: Counted,
     trees: Vec<Tree>,
 }

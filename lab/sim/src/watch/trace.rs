@@ -2,11 +2,11 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 
 use peerlock_protocols::Grant;
-use peerlock_types::{PeerId, Time};
+use peerlock_types::Time;
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
+use crate::ledger::Client;
 
 /// Keeps the last events, one line each. Only failed runs are traced: they are repeated with the same seed.
 #[derive(Debug)]
@@ -20,60 +20,44 @@ impl Trace {
         Self { lines: VecDeque::with_capacity(most), most }
     }
 
-    pub fn lines(&self) -> impl Iterator<Item = &str> {
-        self.lines.iter().map(String::as_str)
+    pub fn into_lines(self) -> Vec<String> {
+        self.lines.into()
     }
 
-    fn note(&mut self, now: Time, what: impl Display) -> Result<(), Broken> {
+    fn note(&mut self, now: Time, what: impl Display) {
         if self.lines.len() == self.most {
             self.lines.pop_front();
         }
         self.lines.push_back(format!("{:>14.6}s  {what}", now.as_secs_f64()));
-        Ok(())
     }
 }
 
 impl<A: Actor> Watch<A> for Trace {
-    fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        self.note(now, format_args!("{:>6}           requests ({:?})", client.peer, client.ticket))
-    }
-
-    fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        let (Client { peer, ticket, .. }, Grant { slot, fencing }) = (client, grant);
-        self.note(now, format_args!("{peer:>6}           enters slot {slot}, fencing {fencing} ({ticket:?})"))
-    }
-
-    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        self.note(now, format_args!("{:>6}           leaves ({:?})", client.peer, client.ticket))
-    }
-
-    fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        self.note(now, format_args!("{:>6}           stops waiting ({:?})", client.peer, client.ticket))
-    }
-
-    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           is reset"))
-    }
-
-    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           crashes"))
-    }
-
-    fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           notes {note:?}"))
-    }
-
-    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        match A::kind(message) {
-            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}")),
-            None => Ok(()),
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Request(Client { peer, ticket, .. }) => {
+                self.note(now, format_args!("{peer:>6}           requests ({ticket:?})"))
+            }
+            Event::Grant(Client { peer, ticket, .. }, Grant { slot, fencing }, _) => {
+                self.note(now, format_args!("{peer:>6}           enters slot {slot}, fencing {fencing} ({ticket:?})"))
+            }
+            Event::Leave(Client { peer, ticket, .. }) => {
+                self.note(now, format_args!("{peer:>6}           leaves ({ticket:?})"))
+            }
+            Event::GiveUp(Client { peer, ticket, .. }) => {
+                self.note(now, format_args!("{peer:>6}           stops waiting ({ticket:?})"))
+            }
+            Event::Reset(peer) => self.note(now, format_args!("{peer:>6}           is reset")),
+            Event::Crash(peer) => self.note(now, format_args!("{peer:>6}           crashes")),
+            Event::Note(peer, note) => self.note(now, format_args!("{peer:>6}           notes {note:?}")),
+            Event::Send { from, to, message } if A::kind(message).is_some() => {
+                self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}"))
+            }
+            Event::Deliver { from, to, message } if A::kind(message).is_some() => {
+                self.note(now, format_args!("{from:>6} → {to:<6}  delivers {message:?}"))
+            }
+            _ => {}
         }
-    }
-
-    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        match A::kind(message) {
-            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  delivers {message:?}")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }

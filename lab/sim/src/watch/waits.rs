@@ -1,11 +1,9 @@
 use std::mem::take;
 
-use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Span, Time};
 
-use super::{Broken, Watch};
+use super::{Broken, Event, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Collects waiting times, in the whole run and in its steady state.
@@ -74,14 +72,12 @@ impl Waits {
 }
 
 impl<A: Actor> Watch<A> for Waits {
-    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        self.note(client.peer, now.since(client.asked));
-        Ok(())
-    }
-
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
-        if A::kind(message).is_some() {
-            self.note_message();
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(client, ..) => self.note(client.peer, now.since(client.asked)),
+            Event::Send { message, .. } if A::kind(message).is_some() => self.note_message(),
+            _ => {}
         }
         Ok(())
     }

@@ -1,11 +1,9 @@
 use std::mem::take;
 
-use peerlock_protocols::Grant;
-use peerlock_types::{PeerId, Span, Time};
+use peerlock_types::{Span, Time};
 
-use super::{Broken, Flow, Watch};
+use super::{Broken, Event, Flow, Watch};
 use crate::actor::Actor;
-use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// Measures an open run: waits, entries and messages from a moment to the end of the run.
@@ -24,19 +22,17 @@ impl Window {
 }
 
 impl<A: Actor> Watch<A> for Window {
-    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        let wait = now.since(client.asked);
-        if now < self.from {
-            self.before.push(wait);
-        } else {
-            self.inside.push(wait);
-            self.flow.entries += 1;
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(client, ..) if now < self.from => self.before.push(now.since(client.asked)),
+            Event::Grant(client, ..) => {
+                self.inside.push(now.since(client.asked));
+                self.flow.entries += 1;
+            }
+            Event::Send { .. } => self.flow.messages += u64::from(now >= self.from),
+            _ => {}
         }
-        Ok(())
-    }
-
-    fn on_send(&mut self, now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
-        self.flow.messages += u64::from(now >= self.from);
         Ok(())
     }
 

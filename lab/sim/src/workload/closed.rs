@@ -4,7 +4,7 @@ use super::{Hold, Over, Workload};
 use crate::actor::Actor;
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Burden, Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Waits};
 use crate::world::World;
 
 /// The closed think/hold loop: a peer thinks for an exponential time, requests, waits, holds, releases, and thinks
@@ -60,20 +60,20 @@ impl ClosedLoop {
         self
     }
 
-    fn begin<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+    fn begin<A: Actor>(world: &mut World<'_, A, Self>, peer: PeerId) -> Result<(), Broken> {
         let commands = A::begin(peer, world.disk(peer));
         commands.into_iter().try_for_each(|command| world.command(peer, command))
     }
 
     /// Schedules the first request of all peers of this process except the servers.
-    fn everybody_asks<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+    fn everybody_asks<A: Actor>(world: &mut World<'_, A, Self>) {
         let (entries, servers) = (world.load.workload.entries, world.load.servers);
         let is_client = |number: &usize| *number >= servers && !world.is_elsewhere(PeerId::new(*number as u64));
         let to_come = (0..world.residents()).map(|number| if is_client(&number) { entries } else { 0 }).collect();
         world.load.to_come = to_come;
     }
 
-    fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
+    fn think<A: Actor>(world: &mut World<'_, A, Self>, peer: PeerId) {
         let (now, load) = (world.now(), &mut world.load);
         let to_come = &mut load.to_come[peer.index()];
         if *to_come > 0 {
@@ -88,9 +88,11 @@ impl ClosedLoop {
 impl<A: Actor> Workload<A> for ClosedLoop {
     /// This peer requests.
     type Event = PeerId;
+    type Watch =
+        (Exclusion, Fencing, A::Structure, Passing, Messages, Option<Burden>, Idle, Order, Waits, Recovery, Standstill);
     const SERVES_ALL: bool = true;
 
-    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+    fn start(world: &mut World<'_, A, Self>) -> Result<(), Broken> {
         if let Some(own) = world.own_stream(&world.load.rng) {
             world.load.rng = own;
         }
@@ -107,7 +109,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+    fn happen(world: &mut World<'_, A, Self>, peer: PeerId) -> Result<(), Broken> {
         match world.thaws(peer) {
             Some(at) => world.schedule(at, peer),
             None => {
@@ -119,13 +121,13 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     }
 
     #[inline]
-    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+    fn on_entered(world: &mut World<'_, A, Self>, client: &Client) {
         world.load.progress = world.now();
         let hold = world.load.workload.hold.sample(&mut world.load.rng);
         world.leave_at(world.now() + hold, client);
     }
 
-    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
+    fn on_over(world: &mut World<'_, A, Self>, client: &Client, over: Over) -> Result<(), Broken> {
         match over {
             Over::Lost | Over::Refused if !world.load.is_lenient => {
                 return Err(format!("peer {} refuses {:?}, which must be served", client.peer, client.ticket).into());
@@ -140,7 +142,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    fn on_restarted<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+    fn on_restarted(world: &mut World<'_, A, Self>, peer: PeerId) -> Result<(), Broken> {
         Self::begin(world, peer)?;
         Self::think(world, peer);
         Ok(())
@@ -153,11 +155,11 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     }
 
     #[inline]
-    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+    fn is_served(world: &World<'_, A, Self>) -> bool {
         world.load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty()
     }
 
-    fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+    fn resume(world: &mut World<'_, A, Self>) {
         if let Some(own) = world.own_stream(&world.load.rng) {
             world.load.rng = own;
         }
@@ -167,7 +169,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
 
     /// Random faults never end by themselves, nor do retries for lost messages and some protocols' maintenance.
     #[inline]
-    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+    fn is_over(world: &World<'_, A, Self>, at: Time) -> bool {
         let load = &world.load;
         let has_ended = || world.has_come_to_rest() || Self::is_served(world);
         at.since(load.progress) > load.patience || (load.is_lenient && has_ended())

@@ -6,7 +6,7 @@ use super::{Hold, Over, Workload};
 use crate::actor::Actor;
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Window};
 use crate::world::World;
 
 /// An open workload: clients that request once each, at random moments, independent of the earlier ones (Sigma paper,
@@ -41,7 +41,7 @@ impl OpenWorkload {
         Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0), stays: None }
     }
 
-    fn next_client<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+    fn next_client<A: Actor>(world: &mut World<'_, A, Self>) {
         let gap = world.load.rng.exponential(world.load.workload.gap);
         world.schedule(world.now() + gap, ());
     }
@@ -50,9 +50,10 @@ impl OpenWorkload {
 impl<A: Actor> Workload<A> for OpenWorkload {
     /// The next client arrives and requests.
     type Event = ();
+    type Watch = (Exclusion, Fencing, Messages, Idle, Order, Window, Resets, Costs);
     const SERVES_ALL: bool = false;
 
-    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+    fn start(world: &mut World<'_, A, Self>) -> Result<(), Broken> {
         world.load.stays = world.own_stream(&world.load.rng);
         Self::next_client(world);
         for replica in 0..world.residents() {
@@ -61,7 +62,7 @@ impl<A: Actor> Workload<A> for OpenWorkload {
         Ok(())
     }
 
-    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, (): ()) -> Result<(), Broken> {
+    fn happen(world: &mut World<'_, A, Self>, (): ()) -> Result<(), Broken> {
         while let Some(&(until, gone)) = world.load.leaving.front()
             && until <= world.now()
         {
@@ -73,13 +74,13 @@ impl<A: Actor> Workload<A> for OpenWorkload {
         world.ask(client, 0)
     }
 
-    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+    fn on_entered(world: &mut World<'_, A, Self>, client: &Client) {
         let OpenWorkload { workload, rng, stays, .. } = &mut world.load;
         let hold = workload.hold.map_or(Span::ZERO, |hold| hold.sample(stays.as_mut().unwrap_or(rng)));
         world.leave_at(world.now() + hold, client);
     }
 
-    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
+    fn on_over(world: &mut World<'_, A, Self>, client: &Client, over: Over) -> Result<(), Broken> {
         if over != Over::Crashed {
             let until = world.now() + world.load.linger;
             world.load.leaving.push_back((until, client.peer));
@@ -87,7 +88,7 @@ impl<A: Actor> Workload<A> for OpenWorkload {
         Ok(())
     }
 
-    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+    fn is_served(world: &World<'_, A, Self>) -> bool {
         Self::is_over(world, world.now())
     }
 
@@ -96,7 +97,7 @@ impl<A: Actor> Workload<A> for OpenWorkload {
     }
 
     #[inline]
-    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+    fn is_over(world: &World<'_, A, Self>, at: Time) -> bool {
         let Poisson { settle, measure, .. } = world.load.workload;
         at >= Time::ZERO + settle + measure
     }

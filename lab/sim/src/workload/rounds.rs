@@ -5,7 +5,7 @@ use crate::Rounds;
 use crate::actor::{OverlayNote, Routing};
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Mark, Watch};
+use crate::watch::{Broken, Burden, Exclusion, Fencing, Mark, Memory, PerRound};
 use crate::world::World;
 
 /// "With a 50% probability" (§VI).
@@ -115,9 +115,10 @@ fn any(peers: &[PeerId], rng: &mut Rng) -> Option<PeerId> {
 
 impl<A: Routing> Workload<A> for InRounds<'_> {
     type Event = ToCome;
+    type Watch = (Exclusion, Fencing, Memory, PerRound, Burden);
     const SERVES_ALL: bool = true;
 
-    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+    fn start(world: &mut World<'_, A, Self>) -> Result<(), Broken> {
         let plan = world.load.plan;
         // All processes of a run draw the same requests, but each its own releases. With churn, overlay membership is
         // known only locally: each process handles its share of a round's events, among its own peers.
@@ -149,7 +150,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         Ok(())
     }
 
-    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: ToCome) -> Result<(), Broken> {
+    fn happen(world: &mut World<'_, A, Self>, event: ToCome) -> Result<(), Broken> {
         let load = &mut world.load;
         match event {
             ToCome::Round => next_round(world),
@@ -171,30 +172,30 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         }
     }
 
-    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+    fn on_entered(world: &mut World<'_, A, Self>, client: &Client) {
         if world.load.drains || world.load.started == 0 {
             world.leave_at(world.now(), client);
         }
     }
 
-    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, _over: Over) -> Result<(), Broken> {
+    fn on_over(world: &mut World<'_, A, Self>, client: &Client, _over: Over) -> Result<(), Broken> {
         world.load.peer(client.peer).wants.retain(|&resource| resource != client.resource);
         Ok(())
     }
 
-    fn on_down<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
+    fn on_down(world: &mut World<'_, A, Self>, peer: PeerId) {
         world.load.set_joined(peer, false);
     }
 
-    fn on_death<W: Watch<A>>(world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+    fn on_death(world: &mut World<'_, A, Self>, _peer: PeerId) -> Result<(), Broken> {
         come(world)
     }
 
-    fn on_restarted<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+    fn on_restarted(world: &mut World<'_, A, Self>, peer: PeerId) -> Result<(), Broken> {
         join(world, peer)
     }
 
-    fn on_note<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId, note: OverlayNote) -> Result<(), Broken> {
+    fn on_note(world: &mut World<'_, A, Self>, peer: PeerId, note: OverlayNote) -> Result<(), Broken> {
         match note {
             OverlayNote::Owns(range) => world.load.set_joined(peer, range.is_some()),
             OverlayNote::Undelivered(_) if world.load.plan.is_lenient() => {}
@@ -205,17 +206,17 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         Ok(())
     }
 
-    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+    fn is_over(world: &World<'_, A, Self>, at: Time) -> bool {
         let &Rounds { settle, rounds, round, drain, .. } = world.load.plan;
         at > Time::ZERO + settle + round * rounds as u64 + drain || Self::is_served(world)
     }
 
-    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+    fn is_served(world: &World<'_, A, Self>) -> bool {
         world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
     }
 
     /// All other peers are in the overlay. Restarted peers serve as replicas only.
-    fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+    fn resume(world: &mut World<'_, A, Self>) {
         world.load.drains = true;
         for peer in (0..world.residents() as u64).map(PeerId::new) {
             let is_elsewhere = world.is_elsewhere(peer);
@@ -240,16 +241,16 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
     }
 }
 
-type Swarm<'a, 'r, A, W> = World<'a, A, InRounds<'r>, W>;
+type Swarm<'a, 'r, A> = World<'a, A, InRounds<'r>>;
 
 /// Whether item `number` of a round belongs to this process. With churn each item belongs to one process, and rotates
 /// with every round.
-fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>, number: usize) -> bool {
+fn has_turn<A: Routing>(world: &Swarm<'_, '_, A>, number: usize) -> bool {
     world.load.plan.churn == 0 || world.has_turn(number + world.load.started)
 }
 
 /// Schedules the events of a round, or ends the last one.
-fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
+fn next_round<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     let (now, plan) = (world.now(), world.load.plan);
     // Peers of other processes are reported there.
     let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
@@ -293,20 +294,20 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Resul
 }
 
 /// Ends the rounds: holders release at once, and resets end.
-fn drain<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
+fn drain<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     world.load.drains = true;
     world.calm_down();
     holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
 }
 
 /// Returns all holders, in an order independent of their entry.
-fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>) -> Vec<Client> {
+fn holders<A: Routing>(world: &Swarm<'_, '_, A>) -> Vec<Client> {
     let mut holders = world.inside().to_vec();
     holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
     holders
 }
 
-fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
+fn ask<A: Routing>(world: &mut Swarm<'_, '_, A>, peer: PeerId) -> Result<(), Broken> {
     let resource = world.load.asking.below(world.load.plan.resources as u64) as usize;
     if !world.is_there(peer) {
         return Ok(()); // It was present at the beginning of the round.
@@ -317,11 +318,7 @@ fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -
     ask_for(world, peer, resource)
 }
 
-fn ask_for<A: Routing, W: Watch<A>>(
-    world: &mut Swarm<'_, '_, A, W>,
-    peer: PeerId,
-    resource: usize,
-) -> Result<(), Broken> {
+fn ask_for<A: Routing>(world: &mut Swarm<'_, '_, A>, peer: PeerId, resource: usize) -> Result<(), Broken> {
     if world.is_there(peer) {
         world.load.peer(peer).wants.push(resource);
     }
@@ -329,7 +326,7 @@ fn ask_for<A: Routing, W: Watch<A>>(
 }
 
 /// §VI.C: "Requesters are not churned in our experiments."
-fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
+fn fail_any<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     for _ in 0..LOOK_FOR_VICTIM {
         let victim = any(&world.load.joined, &mut world.load.churn);
         if let Some(peer) = victim.filter(|&peer| world.load.peer(peer).wants.is_empty()) {
@@ -340,7 +337,7 @@ fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<
     Ok(())
 }
 
-fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
+fn come<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     world.load.came += 1;
     let peer = world.add_new();
     world.resets_from_now(peer);
@@ -348,7 +345,7 @@ fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), 
 }
 
 /// Joins through a random peer, and retries until it has joined.
-fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
+fn join<A: Routing>(world: &mut Swarm<'_, '_, A>, peer: PeerId) -> Result<(), Broken> {
     if !world.is_there(peer) || world.load.peer(peer).joined.is_some() {
         return Ok(());
     }

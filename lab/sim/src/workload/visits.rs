@@ -12,7 +12,7 @@ use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Mark, Watch};
+use crate::watch::{Broken, Exclusion, Generations, Mark, Messages, Queued, Standstill};
 use crate::world::World;
 
 /// Clients of the product's peers, with faults up to an end. Afterwards every request must be served, and one last
@@ -154,9 +154,9 @@ impl InVisits {
     }
 }
 
-type On<'a, W> = World<'a, Whole, InVisits, W>;
+type On<'a> = World<'a, Whole, InVisits>;
 
-fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+fn start(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
     let is_patient = world.load.phase > Phase::Rough;
     let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
     let via = (0..via).map(PeerId::new).filter(|other| *other != peer).collect();
@@ -168,7 +168,7 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
 
 /// Returns the voters and learners, if all their files agree, and the voter of this host. A voter that does not know
 /// yet that an old majority is obsolete still needs it.
-fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<VoterId>) {
+fn voters(world: &On<'_>, peer: PeerId) -> (Conf, Option<VoterId>) {
     let read = |host: PeerId| {
         let file = world.disk(host).registry.as_ref()?;
         Registry::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
@@ -184,7 +184,7 @@ fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<Vot
 }
 
 /// Ends the faults. All hosts return, and after a while the last clients arrive.
-fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
+fn calm(world: &mut On<'_>) -> Result<(), Broken> {
     world.calm_down();
     world.deliver_all();
     world.load.phase = Phase::Settling;
@@ -212,7 +212,7 @@ fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
+fn rift(world: &mut On<'_>) {
     let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::registry).is_some_and(Registry::is_leader);
     let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
     if others.len() >= 2 && others.len() < world.load.started.len() {
@@ -225,9 +225,10 @@ fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
 
 impl Workload<Whole> for InVisits {
     type Event = Event;
+    type Watch = (Exclusion, Generations, Queued, Messages, Standstill);
     const SERVES_ALL: bool = true;
 
-    fn start<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
+    fn start(world: &mut On<'_>) -> Result<(), Broken> {
         let Visits { begin, end, apart, .. } = world.load.visits;
         let hosts = world.residents() as u64;
         for host in 0..hosts {
@@ -239,7 +240,7 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, event: Event) -> Result<(), Broken> {
+    fn happen(world: &mut On<'_>, event: Event) -> Result<(), Broken> {
         let Visits { gap, end, resources, most_waiting, .. } = world.load.visits;
         match event {
             // It may have crashed before, and restarted.
@@ -291,7 +292,7 @@ impl Workload<Whole> for InVisits {
         }
     }
 
-    fn on_entered<W: Watch<Whole>>(world: &mut On<'_, W>, client: &Client) {
+    fn on_entered(world: &mut On<'_>, client: &Client) {
         let is_last = world.load.phase == Phase::Last;
         let mean = world.load.visits.stay;
         let stay = if is_last { STAY } else { world.load.rng.exponential(mean) };
@@ -299,18 +300,18 @@ impl Workload<Whole> for InVisits {
         world.leave_at(world.now() + stay, client);
     }
 
-    fn on_over<W: Watch<Whole>>(_: &mut On<'_, W>, _: &Client, _: Over) -> Result<(), Broken> {
+    fn on_over(_: &mut On<'_>, _: &Client, _: Over) -> Result<(), Broken> {
         Ok(())
     }
 
     /// All clients are served or notified, or it took too long: then the watchers report the unserved ones.
-    fn is_over<W: Watch<Whole>>(world: &On<'_, W>, at: Time) -> bool {
+    fn is_over(world: &On<'_>, at: Time) -> bool {
         let last = world.load.last;
         let done = world.ledger().waiting() == 0 && world.inside().is_empty();
         (at > last && done) || at > last + PATIENCE
     }
 
-    fn on_down<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {
+    fn on_down(world: &mut On<'_>, peer: PeerId) {
         world.load.started.retain(|started| *started != peer);
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
@@ -318,25 +319,25 @@ impl Workload<Whole> for InVisits {
     /// A majority of the voters' files must survive. So one is lost at a time, among the current voters and those of a
     /// pending change; none while the voters change, nor before a cluster is created, for which all hosts may be
     /// needed.
-    fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
+    fn may_lose(world: &On<'_>, peer: PeerId) -> bool {
         let (Conf { voters, learners, .. }, own) = voters(world, peer);
         let is_whole = |voter: &VoterId| !world.load.wounded.contains(voter);
         (own.is_none() && !voters.is_empty()) || (voters.len() >= 3 && voters.iter().chain(&learners).all(is_whole))
     }
 
-    fn on_losing<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {
+    fn on_losing(world: &mut On<'_>, peer: PeerId) {
         let (_, own) = voters(world, peer);
         world.load.wounded.extend(own);
     }
 
-    fn on_death<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+    fn on_death(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
         world.load.counts.deaths += 1;
         world.load.gone.push(peer);
         Ok(())
     }
 
     /// Most of its remaining holders contact it at some time; others never do.
-    fn on_restarted<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+    fn on_restarted(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
         let inside: Vec<Ticket> =
             world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
         for ticket in inside {
@@ -348,7 +349,7 @@ impl Workload<Whole> for InVisits {
         start(world, peer)
     }
 
-    fn on_note<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
+    fn on_note(world: &mut On<'_>, peer: PeerId, note: Note) -> Result<(), Broken> {
         match note {
             Note::Joined | Note::Notice(_) => Ok(()),
             Note::Removed => {
@@ -413,7 +414,7 @@ impl Workload<Whole> for InVisits {
 }
 
 /// Handles the notification that a client's request or grant has ended.
-fn on_event<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
+fn on_event(world: &mut On<'_>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
     if world.load.patient.contains(&ticket) {
         return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}").into());
     }

@@ -3,12 +3,12 @@
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
 
-use super::event::Event;
+use super::event::Scheduled;
 use super::{World, check};
 use crate::actor::{Actor, Input};
 use crate::faults::Crash;
 use crate::ledger::Client;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Event};
 use crate::workload::{Over, Workload};
 
 #[derive(Clone, Copy, Debug)]
@@ -19,14 +19,14 @@ pub(super) struct End {
     pub is_orphan: bool,
 }
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "grants")?;
         self.inside.push(client);
-        self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
+        self.watch.on(self.now, Event::Grant(&client, grant, &self.ledger))?;
         self.injector.entered(self.now, peer);
         if client.is_doomed {
-            self.queue.push(self.now, Event::CrashOf { peer, ticket });
+            self.queue.push(self.now, Scheduled::CrashOf { peer, ticket });
             return Ok(());
         }
         L::on_entered(self, &client);
@@ -52,14 +52,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     fn out(&mut self, client: &Client) -> Result<(), Broken> {
         self.tally.lost += 1;
-        self.watch.on_leave(self.now, client)?;
+        self.watch.on(self.now, Event::Leave(client))?;
         L::on_over(self, client, Over::Lost)
     }
 
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "refuses")?;
         self.tally.refused += 1;
-        self.watch.on_give_up(self.now, &client)?;
+        self.watch.on(self.now, Event::GiveUp(&client))?;
         L::on_over(self, &client, Over::Refused)
     }
 
@@ -70,7 +70,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
         let at = self.injector.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
         self.ends.insert(ticket, End { at, is_orphan: false });
-        self.queue.push(at, Event::End(ticket));
+        self.queue.push(at, Scheduled::End(ticket));
     }
 
     /// Makes a client leave if this is its current end.
@@ -83,7 +83,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub fn next_ticket(&self) -> Ticket {
         self.ledger.next()
     }
@@ -97,18 +97,18 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let client = self.ledger.ask(peer, resource, self.now, crash == Crash::Inside);
         let ticket = client.ticket;
         if let Crash::After(span) = crash {
-            self.queue.push(self.now + span, Event::CrashOf { peer, ticket });
+            self.queue.push(self.now + span, Scheduled::CrashOf { peer, ticket });
         }
         if let Some(span) = self.injector.withdrawal() {
-            self.queue.push(self.now + span, Event::Leave { peer, ticket });
+            self.queue.push(self.now + span, Scheduled::Leave { peer, ticket });
         }
-        self.watch.on_request(self.now, &client)?;
+        self.watch.on(self.now, Event::Request(&client))?;
         self.step(peer, Input::Request { resource, ticket })
     }
 
     /// Schedules the release of a holder. Without effect if it loses its grant or crashes before.
     pub fn leave_at(&mut self, at: Time, client: &Client) {
-        self.queue.push(at, Event::Leave { peer: client.peer, ticket: client.ticket });
+        self.queue.push(at, Scheduled::Leave { peer: client.peer, ticket: client.ticket });
     }
 
     /// Releases a client's slot, or withdraws its request. Without effect if it has neither.
@@ -117,11 +117,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return Ok(());
         }
         let (client, over) = if let Some(client) = self.take_inside(ticket) {
-            self.watch.on_leave(self.now, &client)?;
+            self.watch.on(self.now, Event::Leave(&client))?;
             (client, Over::Left)
         } else if let Some(client) = self.ledger.inject(ticket) {
             self.tally.withdrawn += 1;
-            self.watch.on_give_up(self.now, &client)?;
+            self.watch.on(self.now, Event::GiveUp(&client))?;
             (client, Over::Withdrawn)
         } else {
             return Ok(());

@@ -2,7 +2,7 @@ use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
 
-pub(super) enum Event<A: Actor, E> {
+pub(super) enum Scheduled<A: Actor, E> {
     Arrive {
         from: PeerId,
         to: PeerId,

@@ -1,13 +1,13 @@
 use peerlock_types::{PeerId, Span, Time};
 
 use super::World;
-use super::event::{Event, Fault};
+use super::event::{Fault, Scheduled};
 use crate::actor::Actor;
 use crate::ledger::Client;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Event};
 use crate::workload::{Over, Workload};
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub(super) fn inject(&mut self, fault: Fault) -> Result<(), Broken> {
         // It was queued before the faults ended.
         if self.injector.is_calm() && !matches!(fault, Fault::First) {
@@ -51,14 +51,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 if let Some(peer) = self.hosts.any(self.injector.victims()) {
                     self.tally.frozen += 1;
                     self.injector.freeze(self.now, peer, last);
-                    self.detect(Event::Gone(peer));
+                    self.detect(Scheduled::Gone(peer));
                 }
             }
             Fault::Partition(last) => {
                 self.next_partition();
                 self.tally.parted += 1;
                 let number = self.injector.part(self.now + last);
-                self.detect(Event::Parted { number, from: PeerId::new(0) });
+                self.detect(Scheduled::Parted { number, from: PeerId::new(0) });
             }
             Fault::SlowDisk(last) => {
                 self.next_slow_disk();
@@ -108,7 +108,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Some(peer)
     }
 
-    fn detect(&mut self, event: Event<A, L::Event>) {
+    fn detect(&mut self, event: Scheduled<A, L::Event>) {
         if let Some(after) = self.injector.detection() {
             self.queue.push(self.now + after, event);
         }
@@ -126,10 +126,10 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
         for gone in others {
             if self.injector.are_parted(self.now, number, peer, gone) {
-                self.queue.push(self.now, Event::Notified { peer, gone });
+                self.queue.push(self.now, Scheduled::Notified { peer, gone });
             }
         }
-        self.queue.push(self.now, Event::Parted { number, from: PeerId::new(peer.get() + 1) });
+        self.queue.push(self.now, Scheduled::Parted { number, from: PeerId::new(peer.get() + 1) });
     }
 
     fn crash_any(&mut self, down: Span) -> Result<(), Broken> {
@@ -173,7 +173,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     fn fault(&mut self, after: Span, fault: Fault) {
         self.faults_to_come += 1;
-        self.queue.push(self.now + after, Event::Fault(fault));
+        self.queue.push(self.now + after, Scheduled::Fault(fault));
     }
 
     pub(super) fn first_fault(&mut self) -> Result<(), Broken> {
@@ -235,14 +235,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     /// Crashes a peer with its clients. Holders with a known end stay until then.
     pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.remove(peer).is_none() {
             return Ok(());
         }
         self.injector.crashed(peer, peer.index() < self.hosts.residents());
-        self.detect(Event::Gone(peer));
+        self.detect(Scheduled::Gone(peer));
         self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
         if peer.index() < self.hosts.residents() && self.injector.reboots() {
             self.tally.reboots += 1;
@@ -253,7 +253,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
         for client in waiting {
             self.ledger.inject(client.ticket);
-            self.watch.on_give_up(self.now, &client)?;
+            self.watch.on(self.now, Event::GiveUp(&client))?;
             L::on_over(self, &client, Over::Crashed)?;
         }
         let inside: Vec<Client> = self.inside.iter().filter(is_here).copied().collect();
@@ -264,13 +264,13 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 continue;
             }
             self.take_inside(client.ticket);
-            self.watch.on_leave(self.now, &client)?;
+            self.watch.on(self.now, Event::Leave(&client))?;
             L::on_over(self, &client, Over::Crashed)?;
         }
-        self.watch.on_crash(self.now, peer)
+        self.watch.on(self.now, Event::Crash(peer))
     }
 
     pub fn restart_at(&mut self, at: Time, peer: PeerId) {
-        self.queue.push(at, Event::Restart(peer));
+        self.queue.push(at, Scheduled::Restart(peer));
     }
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 use super::check::caught;
-use super::{Event, Violation, World};
+use super::{Scheduled, Violation, World};
 use crate::actor::Actor;
 use crate::part::{Came, Counted, Outside, Record, RecordOf, Share};
-use crate::watch::{Broken, Mark, Watch};
+use crate::watch::{Broken, Event, Mark};
 use crate::workload::Workload;
 
 /// Beyond all streams of a whole world.
 const PARTS: u64 = 1000;
 
-impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     /// Keeps only the peers of this share. Called before the first event.
     pub fn retain_only(&mut self, share: Share) {
         self.share = Some(share);
@@ -83,7 +83,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 outside.send(from, to, message);
             } else {
                 match self.queue.take_first() {
-                    Event::Arrive { from, to, message } => outside.send(from, to, message),
+                    Scheduled::Arrive { from, to, message } => outside.send(from, to, message),
                     event => self.happen(event)?,
                 }
             }
@@ -107,7 +107,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 Came::Gone(peers) => {
                     if let Some(after) = self.injector.detection() {
                         let at = self.now.max(outside.now()) + after;
-                        peers.into_iter().for_each(|peer| self.queue.push(at, Event::Gone(peer)));
+                        peers.into_iter().for_each(|peer| self.queue.push(at, Scheduled::Gone(peer)));
                     }
                 }
                 Came::Stop => return Ok(true),
@@ -161,7 +161,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             self.events += 1;
             self.judge(record, &mut tickets)?;
         }
-        if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
+        if L::SERVES_ALL { self.watch.on(self.now, Event::End(&self.ledger)) } else { Ok(()) }
     }
 
     fn judge(&mut self, record: &RecordOf<A>, tickets: &mut BTreeMap<(PeerId, Ticket), Ticket>) -> Result<(), Broken> {
@@ -170,7 +170,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             &Record::Asked { peer, ticket, resource } => {
                 let client = self.ledger.ask(peer, resource, now, false);
                 tickets.insert((peer, ticket), client.ticket);
-                self.watch.on_request(now, &client)
+                self.watch.on(now, Event::Request(&client))
             }
             &Record::Entered { peer, ticket, grant } => {
                 let known = tickets.get(&(peer, ticket)).copied();
@@ -178,30 +178,29 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     return Err(format!("peer {peer} grants {ticket:?}, which is not waiting there").into());
                 };
                 self.inside.push(client);
-                self.watch.on_grant(now, &client, grant, &self.ledger)
+                self.watch.on(now, Event::Grant(&client, grant, &self.ledger))
             }
             &Record::Left { peer, ticket } => {
                 match tickets.remove(&(peer, ticket)).and_then(|known| self.take_inside(known)) {
-                    Some(client) => self.watch.on_leave(now, &client),
+                    Some(client) => self.watch.on(now, Event::Leave(&client)),
                     None => Ok(()),
                 }
             }
             &Record::GaveUp { peer, ticket } => {
                 match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.inject(known)) {
-                    Some(client) => self.watch.on_give_up(now, &client),
+                    Some(client) => self.watch.on(now, Event::GiveUp(&client)),
                     None => Ok(()),
                 }
             }
-            &Record::Reset(peer) => self.watch.on_reset(now, peer),
+            &Record::Reset(peer) => self.watch.on(now, Event::Reset(peer)),
             &Record::Killed(peer) => self.judge_kill(peer),
-            &Record::Crashed(peer) => self.watch.on_crash(now, peer),
-            Record::Sent { from, to, message } => self.watch.on_send(now, *from, *to, message),
-            &Record::OnWay { from, arrives } => {
-                self.watch.on_way(now, from, arrives);
-                Ok(())
+            &Record::Crashed(peer) => self.watch.on(now, Event::Crash(peer)),
+            Record::Sent { from, to, message } => self.watch.on(now, Event::Send { from: *from, to: *to, message }),
+            &Record::OnWay { from, arrives } => self.watch.on(now, Event::OnWay { from, arrives }),
+            Record::Delivered { from, to, message } => {
+                self.watch.on(now, Event::Deliver { from: *from, to: *to, message })
             }
-            Record::Delivered { from, to, message } => self.watch.on_deliver(now, *from, *to, message),
-            Record::Noted { peer, note } => self.watch.on_note(now, *peer, note),
+            Record::Noted { peer, note } => self.watch.on(now, Event::Note(*peer, note)),
             Record::Round(peers) => self.mark(Mark::Round(peers)),
             Record::Skipped => self.mark(Mark::Skipped),
             Record::Drain(peers) => self.mark(Mark::Drain(peers)),
@@ -213,13 +212,13 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();
         for client in waiting {
             self.ledger.inject(client.ticket);
-            self.watch.on_give_up(self.now, &client)?;
+            self.watch.on(self.now, Event::GiveUp(&client))?;
         }
         let inside: Vec<_> = self.inside.iter().filter(|client| client.peer == peer).copied().collect();
         for client in inside {
             self.take_inside(client.ticket);
-            self.watch.on_leave(self.now, &client)?;
+            self.watch.on(self.now, Event::Leave(&client))?;
         }
-        self.watch.on_crash(self.now, peer)
+        self.watch.on(self.now, Event::Crash(peer))
     }
 }

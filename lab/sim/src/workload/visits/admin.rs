@@ -1,9 +1,8 @@
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 use super::{Event, OFF, On, Visits};
-use crate::actor::Whole;
 use crate::actor::whole::Command;
-use crate::watch::{Broken, Watch};
+use crate::watch::Broken;
 
 #[derive(Clone, Copy, Debug)]
 pub enum AdminAction {
@@ -27,16 +26,16 @@ fn every(visits: Visits, what: AdminAction) -> Option<Span> {
     }
 }
 
-fn chance<'a, W: Watch<Whole>>(world: &'a mut On<'_, W>, what: AdminAction) -> &'a mut Rng {
+fn chance<'a>(world: &'a mut On<'_>, what: AdminAction) -> &'a mut Rng {
     if matches!(what, AdminAction::Remove) { &mut world.load.removals } else { &mut world.load.rng }
 }
 
-pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
+pub(super) fn begin(world: &mut On<'_>) {
     let all = [AdminAction::Stop, AdminAction::Force, AdminAction::Voters, AdminAction::Resize, AdminAction::Remove];
     all.into_iter().for_each(|what| next(world, what));
 }
 
-fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
+fn next(world: &mut On<'_>, what: AdminAction) {
     let Visits { begin, end, .. } = world.load.visits;
     let Some(every) = every(world.load.visits, what) else { return };
     let next = world.now().max(Time::ZERO + begin) + chance(world, what).exponential(every);
@@ -46,7 +45,7 @@ fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
 }
 
 /// Performs an action at a random host, if that is up and not frozen.
-pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) -> Result<(), Broken> {
+pub(super) fn happen(world: &mut On<'_>, what: AdminAction) -> Result<(), Broken> {
     next(world, what);
     let Visits { end, resources, resizes, .. } = world.load.visits;
     let (command, count): (_, fn(&mut super::Counts) -> &mut u64) = match what {
@@ -85,7 +84,7 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) 
 }
 
 /// Draws one, three or five hosts, in any state and with or without a disk; or leaves the choice to the registry.
-fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
+fn chosen(world: &mut On<'_>) -> Option<Vec<PeerId>> {
     let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
     let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
     if world.load.visits.careful && (count < 3 || count > hosts.len()) {
