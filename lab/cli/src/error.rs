@@ -74,7 +74,7 @@ fn code(error: &Error) -> u8 {
             peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,
         },
         Error::Bench(error) => match error {
-            peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
+            peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::NoAnswer { .. } => UNAVAILABLE,
             peerlock_bench::Error::Child { .. } | peerlock_bench::Error::Io(_) => SOFTWARE,
             peerlock_bench::Error::Broken { .. } => BROKEN,
             peerlock_bench::Error::Interrupted => INTERRUPTED,

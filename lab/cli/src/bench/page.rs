@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use peerlock_bench::{Case, Recovery, Report, Target};
+use peerlock_bench::{Case, Recovery, Report};
 use peerlock_figures::plot::{escape, tidy};
 
 use crate::html::{self, INFALLIBLE, Row, document, put};
@@ -34,7 +34,6 @@ pub fn html(report: &Report, command: &str) -> String {
     }
     waits(&mut body, &report.cases);
     rates(&mut body, &near);
-    targets(&mut body, &report.targets);
     numbers(&mut body, &report.cases);
     readings(&mut body, report, command);
     document("hand-over, measured", &body)
@@ -130,31 +129,6 @@ fn setting(case: &Case) -> String {
         write!(words, ", delay {} ms", tidy(*delay_ms)).expect(INFALLIBLE);
     }
     words
-}
-
-fn targets(body: &mut String, targets: &[Target]) {
-    let met = targets.iter().filter(|target| target.met).count();
-    put(body, format_args!("<h2>What we want</h2>\n<p>{met} of {} were met in this run.</p>", targets.len()));
-    put(
-        body,
-        format_args!(
-            "<div class=\"scroll\"><table><thead><tr><th>verdict</th><th class=\"n\">measured</th>\
-             <th class=\"n\">wanted</th><th>what</th></tr></thead><tbody>"
-        ),
-    );
-    for Target { what, measured, bound, met, at_least } in targets {
-        let (class, way) = (if *met { "met" } else { "missed" }, if *at_least { "≥" } else { "≤" });
-        let (measured, bound) = (tidy(*measured), tidy(*bound));
-        put(
-            body,
-            format_args!(
-                "<tr><td class=\"{class}\">{class}</td><td class=\"n\">{measured}</td><td class=\"n\">{way} \
-                 {bound}</td><td>{}</td></tr>",
-                escape(what)
-            ),
-        );
-    }
-    put(body, format_args!("</tbody></table></div>"));
 }
 
 /// A column of the table.
