@@ -1,5 +1,5 @@
-//! ZooKeeper's lock, by the recipe of its documentation: each client creates an ephemeral sequential node, the lowest has
-//! the lock, and each other client watches the node before its own.
+//! ZooKeeper's lock, by its documented recipe: each client creates an ephemeral sequential node, the lowest has the
+//! lock, and each other client watches the node before its own.
 //!
 //! ```text
 //!   client                          server

@@ -14,8 +14,8 @@ pub fn html(report: &Report, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes {} µs \
-             between processes on one core, and {} µs if it wakes another core.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes {} \
+             µs between processes on one core, and {} µs if it wakes another core.</p>",
             tidy(report.messages.one_core.p50_us),
             tidy(report.messages.two_cores.p50_us),
         ),
@@ -55,7 +55,9 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
     let heads: String = heads.iter().map(|name| format!("<th class=\"n\">{name}</th>")).collect();
     put(
         &mut body,
-        format_args!("<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"),
+        format_args!(
+            "<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"
+        ),
     );
     for row in &report.rows {
         let ((low, high), times) = (row.range(), row.seconds.len() as f64);
@@ -173,7 +175,7 @@ fn readings(body: &mut String, report: &Report, command: &str) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record the times by one clock \
+            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record times by one clock \
              for all processes. A <em>message</em> is half a round trip of 128 bytes over TCP between two processes, \
              measured before every turn, through the relay if there is one. A grant is <em>out of order</em> if it \
              overtook a request that was made more than two messages earlier. Absolute numbers depend on other load of \
