@@ -15,10 +15,7 @@ pub enum Error {
     #[error("{0}")]
     Input(#[from] MatrixError),
     #[error("cannot use {path}: {source}. Check the file, or choose another one")]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     #[error("{failure}\nTo repeat: {again}")]
     Broken {
         failure: Box<Failure>,

@@ -14,8 +14,8 @@ pub fn html(report: &Report, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes {} \
-             µs between processes on one core, and {} µs if it wakes another core.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes \
+             {} µs between processes on one core, and {} µs if it wakes another core.</p>",
             tidy(report.messages.one_core.p50_us),
             tidy(report.messages.two_cores.p50_us),
         ),
