@@ -1,5 +1,5 @@
-//! Takes a fingerprint of everything that a measured number depends on. Points measured by a different program must not
-//! be reused, but a new title in an experiment file must not discard them.
+//! Takes a fingerprint of all code that measured numbers depend on, so that stored points of other versions are not
+//! reused.
 
 use std::path::Path;
 
@@ -12,5 +12,5 @@ fn main() {
     println!("cargo:rerun-if-changed=..");
     println!("cargo:rerun-if-changed=../../crates");
     println!("cargo:rerun-if-changed=../../Cargo.lock");
-    println!("cargo:rustc-env=PEERLOCK_BENCH={:016x}", fingerprint_of(&files));
+    println!("cargo:rustc-env=PEERLOCK_SIMULATOR={:016x}", fingerprint_of(&files));
 }

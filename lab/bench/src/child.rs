@@ -1,18 +1,17 @@
-//! The children of the bench. Each reads commands from standard input, one per line, and answers on standard output:
-//! data, then `end`, or `failed` with the reason.
+//! The child processes. Each reads commands from standard input, one per line, and answers on standard output: data,
+//! then `end`, or `failed` with the reason.
 //!
 //! | command | answer |
 //! | --- | --- |
 //! | `ping ROUNDS PAUSE` | nanoseconds of each round trip, each after a pause of PAUSE nanoseconds |
-//! | `found NAME SLOTS` | |
+//! | `create NAME SLOTS`, `join NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
-//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | per entry: slot, fencing number, times of request,
-//! departure, grant and release |
+//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number and times of each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | the number of waiters, once all wait |
-//! | `take NAME LEASE` | the time of the grant; the child keeps renewing its lease of LEASE milliseconds |
-//! | `give` | |
-//! | `delay NANOS`, `to ADDRESS` | commands of the relay; see `relay.rs` |
+//! | `acquire NAME LEASE` | the time of the grant; the lease of LEASE milliseconds is renewed |
+//! | `release` | |
+//! | `delay NANOS`, `to ADDRESS` | of the relay: see `relay.rs` |
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -34,31 +33,30 @@ use peerlock_http::{App, Listener, serve};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use crate::crew::FAILED;
-use crate::door::{Door, Failure, Pass, Place};
-use crate::held_grant::{HeldGrant, take};
+use crate::held_grant::{self, HeldGrant};
+use crate::system::{Failure, Granted, Lock, System};
+use crate::worker::FAILED;
 use crate::{clock, relay};
 
-/// The environment variable with the cluster secret. Arguments would be visible to other users.
+/// The environment variable with the cluster secret, which other users could see in an argument.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
 
 /// The size of a message between peers.
 const MESSAGE: usize = 128;
 
-/// The interval between the first requests of clients, so that clients of different processes alternate in the queue.
+/// The interval between the first requests, so that clients of different processes alternate in the queue.
 pub const STAGGER: Duration = Duration::from_millis(1);
 
-/// Longer than waking a sleeping thread and the clients' thread.
+/// Longer than waking two threads.
 const AWAKE: Duration = Duration::from_micros(300);
 
-/// Plays the part that the arguments name, until the parent ends.
+/// Runs the child that the arguments describe, until the parent exits.
 ///
 /// # Errors
-/// Describes why it cannot.
+/// Returns the reason for which it cannot run.
 pub fn main(arguments: &[String]) -> Result<(), Failure> {
-    // Ends with the parent.
     set_pdeathsig(Signal::SIGKILL)?;
-    // Many shells allow 1024 open files, and every client of an agent has a connection.
+    // Every client of an agent has a connection, and many shells allow 1024 open files.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -68,22 +66,22 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["ping", address, ref core @ ..] => stay_on(core).and_then(|()| ping(address.parse()?)),
         ["relay"] => relay::main(),
         ["peer", listen, advertise, ref join @ ..] => {
-            in_tasks(async || Ok(Place::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
+            in_tasks(async || Ok(System::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
         }
-        ["stayer", dir, ref join @ ..] => {
+        ["survivor", dir, ref join @ ..] => {
             let (store, known) = Store::dir(Path::new(dir))?;
             let builder = local(join)?.dir(store, known);
-            in_tasks(async || Ok(Place::Peer(started(builder).await?)))
+            in_tasks(async || Ok(System::Peer(started(builder).await?)))
         }
-        ["mortal", session, ref join @ ..] => {
+        ["victim", session, ref join @ ..] => {
             let builder = local(join)?.session(Duration::from_millis(session.parse()?));
-            in_tasks(async || Ok(Place::Peer(started(builder).await?)))
+            in_tasks(async || Ok(System::Peer(started(builder).await?)))
         }
-        ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer(agent(socket, join).await?))),
-        ["client", socket] => in_tasks(async || Ok(Place::Agent(Endpoint::Unix(socket.into())))),
-        ["etcd", address] => in_tasks(async || Ok(Place::Etcd(address.parse()?))),
-        ["redis", address] => in_tasks(async || Ok(Place::Redis(address.parse()?))),
-        ["zookeeper", address] => in_tasks(async || Ok(Place::ZooKeeper(address.parse()?))),
+        ["agent", socket, ref join @ ..] => in_tasks(async || Ok(System::Peer(agent(socket, join).await?))),
+        ["client", socket] => in_tasks(async || Ok(System::Agent(Endpoint::Unix(socket.into())))),
+        ["etcd", address] => in_tasks(async || Ok(System::Etcd(address.parse()?))),
+        ["redis", address] => in_tasks(async || Ok(System::Redis(address.parse()?))),
+        ["zookeeper", address] => in_tasks(async || Ok(System::ZooKeeper(address.parse()?))),
         _ => Err("there is no such part in a bench".into()),
     }
 }
@@ -98,10 +96,9 @@ fn stay_on(core: &[&str]) -> Result<(), Failure> {
     Ok(sched_setaffinity(Pid::from_raw(0), &one)?)
 }
 
-/// Echoes all input directly on the socket.
 fn echo() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    say(&format!("{}\nend", listener.local_addr()?))?;
+    print(&format!("{}\nend", listener.local_addr()?))?;
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut buffer = [0; MESSAGE];
@@ -114,7 +111,7 @@ fn echo() -> Result<(), Failure> {
 fn ping(address: SocketAddr) -> Result<(), Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    say("end")?;
+    print("end")?;
     let mut buffer = [0; MESSAGE];
     for line in std::io::stdin().lines() {
         let line = line?;
@@ -130,29 +127,27 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
             stream.read_exact(&mut buffer)?;
             writeln!(answer, "{}", clock::now() - running)?;
         }
-        say(&(answer + "end"))?;
+        print(&(answer + "end"))?;
     }
     Ok(())
 }
 
-/// Returns the error for an unknown command.
-pub fn unknown(line: &str) -> Failure {
-    format!("told what it does not know: {line}").into()
+pub(crate) fn unknown(line: &str) -> Failure {
+    format!("unknown command: {line}").into()
 }
 
 /// Sends a line to the parent.
-pub fn say(text: &str) -> std::io::Result<()> {
+pub fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
-/// Starts a peer that advertises this address.
 async fn peer(listen: SocketAddr, advertise: SocketAddr, join: &[&str]) -> Result<Peer, Failure> {
     started(local(join)?.listen(listen).advertise(advertise)).await
 }
 
-/// Returns the builder of a peer of the bench's cluster, on any port.
+/// Returns the builder of a peer on any port.
 fn local(join: &[&str]) -> Result<PeerBuilder, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
     let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret);
@@ -162,7 +157,7 @@ fn local(join: &[&str]) -> Result<PeerBuilder, Failure> {
 /// Starts a peer and prints its address.
 async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
     let peer = builder.start().await?;
-    say(&peer.advertised().to_string())?;
+    print(&peer.advertised().to_string())?;
     Ok(peer)
 }
 
@@ -174,65 +169,63 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     Ok(peer)
 }
 
-/// Executes commands. Network, peer and clients share one thread, so that they wake each other without the kernel, and
-/// as many processes as cores run at once.
-fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
+/// Executes commands. Network, peer and clients share one thread, so that they wake each other without the kernel.
+fn in_tasks(system: impl AsyncFnOnce() -> Result<System, Failure>) -> Result<(), Failure> {
     peerlock::runtime()?.block_on(async {
-        let place = place().await?;
+        let system = system().await?;
         let (lines, mut commands) = tokio::sync::mpsc::unbounded_channel();
         std::thread::spawn(move || {
             std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
         let mut state = State::default();
-        say("end")?;
+        print("end")?;
         while let Some(line) = commands.recv().await {
-            let answer = match on_command(&place, &line, &mut state).await {
+            let answer = match on_command(&system, &line, &mut state).await {
                 Ok(answer) => answer + "end",
                 Err(why) => format!("{FAILED}{}", why.to_string().replace('\n', " ")),
             };
-            // Blocking, because the parent may not read yet and other processes still need this peer.
-            tokio::task::spawn_blocking(move || say(&answer)).await??;
+            // Blocks if the parent does not read yet, while other processes still need this peer.
+            tokio::task::spawn_blocking(move || print(&answer)).await??;
         }
         Ok(())
     })
 }
 
-/// State that lasts until the child ends.
 #[derive(Default)]
 struct State {
-    inside: Vec<Door>,
-    waiting: JoinSet<Result<Pass, Failure>>,
+    locks: Vec<Lock>,
+    waiting: JoinSet<Result<Granted, Failure>>,
     held: Vec<HeldGrant>,
 }
 
-async fn on_command(place: &Place, line: &str, state: &mut State) -> Result<String, Failure> {
+async fn on_command(system: &System, line: &str, state: &mut State) -> Result<String, Failure> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
-        ["found", name, slots] => found(place, name, slots.parse()?).await,
-        ["visit", name, slots] => visit(place, name, slots.parse()?).await,
-        ["alone", name, rounds] => alone(place, name, rounds.parse()?).await,
+        ["create", name, slots] => create(system, name, slots.parse()?).await,
+        ["join", name, slots] => join(system, name, slots.parse()?).await,
+        ["alone", name, rounds] => alone(system, name, rounds.parse()?).await,
         ["contend", name, slots, ref numbers @ ..] => {
             let numbers: Result<Vec<u64>, _> = numbers.iter().map(|number| number.parse()).collect();
             let [clients, first, stride, hold, start, end] = numbers?[..] else { return Err("numbers missing".into()) };
             let load = Load { clients, first, stride, hold: Duration::from_nanos(hold), start, end };
-            contend(place, name, slots.parse()?, load).await
+            contend(system, name, slots.parse()?, load).await
         }
         ["hold", name, resources] => {
             for number in 0..resources.parse::<usize>()? {
-                let mut door = place.door(&format!("{name}-{number}"), 1).await?;
-                door.enter().await?;
-                state.inside.push(door);
+                let mut lock = system.lock(&format!("{name}-{number}"), 1).await?;
+                lock.acquire().await?;
+                state.locks.push(lock);
             }
             Ok(String::new())
         }
         ["wait", name, resources, clients] => {
-            wait(place, name, resources.parse()?, clients.parse()?, &mut state.waiting).await
+            wait(system, name, resources.parse()?, clients.parse()?, &mut state.waiting).await
         }
-        ["take", name, lease] => {
-            state.held.push(take(place, name, Duration::from_millis(lease.parse()?)).await?);
+        ["acquire", name, lease] => {
+            state.held.push(held_grant::acquire(system, name, Duration::from_millis(lease.parse()?)).await?);
             Ok(format!("{}\n", clock::now()))
         }
-        ["give"] => {
+        ["release"] => {
             state.held.clear();
             Ok(String::new())
         }
@@ -240,38 +233,38 @@ async fn on_command(place: &Place, line: &str, state: &mut State) -> Result<Stri
     }
 }
 
-/// Creates a resource, so that this is not measured.
-async fn found(place: &Place, name: &str, slots: u32) -> Result<String, Failure> {
-    let mut door = place.door(name, slots).await?;
-    door.found().await?;
+/// Creates a resource before the measurement.
+async fn create(system: &System, name: &str, slots: u32) -> Result<String, Failure> {
+    let mut lock = system.lock(name, slots).await?;
+    lock.prepare().await?;
     Ok(String::new())
 }
 
-/// Acquires and releases once: a peer's first request takes longer, since the registry adds it as a party.
-async fn visit(place: &Place, name: &str, slots: u32) -> Result<String, Failure> {
-    let mut door = place.door(name, slots).await?;
-    door.enter().await?;
-    door.leave().await?;
+/// Acquires and releases once: a peer's first request takes longer, since the registry adds a party.
+async fn join(system: &System, name: &str, slots: u32) -> Result<String, Failure> {
+    let mut lock = system.lock(name, slots).await?;
+    lock.acquire().await?;
+    lock.release().await?;
     Ok(String::new())
 }
 
-async fn alone(place: &Place, name: &str, rounds: usize) -> Result<String, Failure> {
-    let mut door = place.door(name, 1).await?;
+async fn alone(system: &System, name: &str, rounds: usize) -> Result<String, Failure> {
+    let mut lock = system.lock(name, 1).await?;
     let mut answer = String::new();
     for _ in 0..rounds {
         let running = clock::now();
-        door.enter().await?;
-        door.leave().await?;
+        lock.acquire().await?;
+        lock.release().await?;
         writeln!(answer, "{}", clock::now() - running)?;
     }
     Ok(answer)
 }
 
-/// The clients of one process in a case.
+/// The clients of one process.
 #[derive(Clone, Copy)]
 struct Load {
     clients: u64,
-    /// The position of the first client in the queue, and the distance to the next.
+    /// The position of the first client in the queue, and the distance of the next.
     first: u64,
     stride: u64,
     hold: Duration,
@@ -279,23 +272,22 @@ struct Load {
     end: u64,
 }
 
-async fn contend(place: &Place, name: &str, slots: u32, load: Load) -> Result<String, Failure> {
+async fn contend(system: &System, name: &str, slots: u32, load: Load) -> Result<String, Failure> {
     let mut clients = JoinSet::new();
     for client in 0..load.clients {
-        let place = (load.first + client * load.stride, place.door(name, slots).await?);
+        let (number, mut lock) = (load.first + client * load.stride, system.lock(name, slots).await?);
         clients.spawn(async move {
-            let (number, mut door) = place;
             sleep(clock::until(load.start + number * clock::nanos(STAGGER))).await;
             let mut entries = String::new();
             loop {
                 let asked = clock::now();
-                let ((slot, fencing), sent) = enter(&mut door).await?;
+                let ((slot, fencing), sent) = acquire(&mut lock).await?;
                 let entered = clock::now();
                 if load.hold > Duration::ZERO {
-                    stay(load.hold).await?;
+                    hold_for(load.hold).await?;
                 }
                 let left = clock::now();
-                door.leave().await?;
+                lock.release().await?;
                 let sent = sent.unwrap_or(asked);
                 writeln!(entries, "{slot} {fencing} {asked} {sent} {entered} {left}")?;
                 if left > load.end {
@@ -311,27 +303,27 @@ async fn contend(place: &Place, name: &str, slots: u32, load: Load) -> Result<St
     Ok(answer)
 }
 
-/// Waits for the grant. If it takes long, also returns when the request had left this process: by then every other task
-/// of this thread has run and the sockets were polled. Before that, no other process can know the request.
-async fn enter(door: &mut Door) -> Result<(Pass, Option<u64>), Failure> {
-    let mut entering = pin!(door.enter());
-    let on_its_way = async {
+/// Waits for the grant. Unless it is immediate, also returns when the request had left the process: every other task of
+/// this thread has run and the sockets were polled by then.
+async fn acquire(lock: &mut Lock) -> Result<(Granted, Option<u64>), Failure> {
+    let mut acquiring = pin!(lock.acquire());
+    let sending = async {
         yield_now().await;
         yield_now().await;
     };
     tokio::select! {
         biased;
-        pass = &mut entering => Ok((pass?, None)),
-        () = on_its_way => {
+        granted = &mut acquiring => Ok((granted?, None)),
+        () = sending => {
             let sent = clock::now();
-            Ok((entering.await?, Some(sent)))
+            Ok((acquiring.await?, Some(sent)))
         }
     }
 }
 
-/// Holds this long, to the microsecond. A thread sleeps for most of it, since tokio's timers have a resolution of a
-/// millisecond; the rest is spent yielding.
-async fn stay(hold: Duration) -> Result<(), Failure> {
+/// Holds for this time, to the microsecond: a thread sleeps, since tokio's timers have a resolution of a millisecond,
+/// then the task yields.
+async fn hold_for(hold: Duration) -> Result<(), Failure> {
     let end = clock::now() + clock::nanos(hold);
     let asleep = end - clock::nanos(hold.min(AWAKE));
     tokio::task::spawn_blocking(move || std::thread::sleep(clock::until(asleep))).await?;
@@ -342,21 +334,21 @@ async fn stay(hold: Duration) -> Result<(), Failure> {
 }
 
 async fn wait(
-    place: &Place,
+    system: &System,
     name: &str,
     resources: usize,
     clients: usize,
-    waiting: &mut JoinSet<Result<Pass, Failure>>,
+    waiting: &mut JoinSet<Result<Granted, Failure>>,
 ) -> Result<String, Failure> {
     for client in 0..clients {
-        let mut door = place.door(&format!("{name}-{}", client % resources), 1).await?;
-        waiting.spawn(async move { door.enter().await });
+        let mut lock = system.lock(&format!("{name}-{}", client % resources), 1).await?;
+        waiting.spawn(async move { lock.acquire().await });
     }
     loop {
         if let Some(ended) = waiting.try_join_next() {
-            return Err(format!("somebody does not wait: {ended:?}").into());
+            return Err(format!("a client does not wait: {ended:?}").into());
         }
-        match place.waiting().await? {
+        match system.waiting().await? {
             all if all >= clients => return Ok(format!("{all}\n")),
             _ => sleep(Duration::from_millis(10)).await,
         }

@@ -10,7 +10,7 @@ pub fn now() -> u64 {
     nanos(now)
 }
 
-/// Converts to whole nanoseconds: enough for 584 years.
+/// Converts to nanoseconds.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

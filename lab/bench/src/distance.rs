@@ -1,24 +1,22 @@
-//! The cases with a delay between all processes: peers, a server's nodes, and a server and its clients. A hand-over
-//! then takes as many delays as it has sequential messages; everything else is negligible.
+//! The cases with a delay between all processes: a hand-over takes as many delays as it has sequential messages.
 
 use std::time::Duration;
 
-use crate::crew::{Crew, said};
 use crate::floor::ping;
 use crate::plan::{Pace, clients, peers};
-use crate::relay::Way;
+use crate::relay::Network;
 use crate::report::{Case, Message};
 use crate::server::Server;
 use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
+use crate::worker::{Launcher, first};
 use crate::{Error, Options, Progress};
 
 /// One client per process.
 const CLIENTS: usize = PEERS;
-/// Hold times in message delays: none, and a round trip.
+/// Hold times in delays.
 const HOLDS: [u32; 2] = [0, 2];
 
-/// The results.
 #[derive(Default)]
 pub struct Far {
     pub messages: Vec<Message>,
@@ -35,24 +33,24 @@ pub fn steps(options: &Options, pace: &Pace) -> usize {
 pub async fn measure(
     options: &Options,
     pace: &Pace,
-    crew: &Crew<'_>,
+    launcher: &Launcher<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Far, Error> {
     if options.delays.is_empty() {
         return Ok(Far::default());
     }
-    progress(Progress::Step("starting peers behind a relay".to_owned()));
-    let mut way = Way::relayed(crew).await?;
-    let (_echo, address) = crew.start(&["echo"]).await?;
-    let address = said(&address).parse().map_err(std::io::Error::other)?;
-    let mut probe = crew.start(&["ping", &way.to(address).await?.to_string()]).await?.0;
-    let mut crews = vec![peers(crew, PEERS, &mut way).await?];
+    progress(Progress::Step("starting peers with a relay".to_owned()));
+    let mut network = Network::relayed(launcher).await?;
+    let (_echo, address) = launcher.start(&["echo"]).await?;
+    let address = first(&address).parse().map_err(std::io::Error::other)?;
+    let mut probe = launcher.start(&["ping", &network.to(address).await?.to_string()]).await?.0;
+    let mut groups = vec![peers(launcher, PEERS, &mut network).await?];
     let mut system = vec![("peerlock", "a lock between peers")];
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
-        let server = against.start(crew, &mut way).await?;
+        let server = against.start(launcher, &mut network).await?;
         system.push((against.name(), server.what));
-        crews.push(clients(crew, against, &server).await?);
+        groups.push(clients(launcher, against, &server).await?);
         servers.push(server);
     }
 
@@ -60,17 +58,16 @@ pub async fn measure(
         options.delays.iter().map(|&delay| (delay, Vec::new(), settings(&system, delay))).collect();
     for _ in 0..pace.far_rounds {
         for (delay, pings, settings) in &mut all {
-            way.delay(*delay).await?;
+            network.delay(*delay).await?;
             for setting in settings {
-                progress(Progress::Step(format!("{}, {} ms apart", setting.system, delay.as_secs_f64() * 1e3)));
+                progress(Progress::Step(format!("{}, delay {} ms", setting.system, delay.as_secs_f64() * 1e3)));
                 pings.extend(ping(&mut probe, pace.far_pings, Duration::ZERO).await?);
-                setting.contend(&mut crews[setting.crew], *delay * pace.far_turn).await?;
+                setting.contend(&mut groups[setting.group], *delay * pace.far_turn).await?;
             }
         }
     }
     let mut far = Far::default();
     for (delay, pings, settings) in all {
-        // Processes that wait for a delayed message rest.
         let times = Times::of(pings);
         far.messages.push(Message { delay_ms: delay.as_secs_f64() * 1e3, times });
         far.cases.extend(settings.into_iter().map(|setting| setting.case((times, times))));
@@ -81,8 +78,8 @@ pub async fn measure(
 fn settings(system: &[(&'static str, &'static str)], delay: Duration) -> Vec<Setting> {
     let mut settings = Vec::new();
     for hold in HOLDS {
-        for (crew, (system, what)) in system.iter().enumerate() {
-            let setting = Setting::handover(crew, system, what, CLIENTS).crowded().hold(delay * hold);
+        for (group, (system, what)) in system.iter().enumerate() {
+            let setting = Setting::handover(group, system, what, CLIENTS).oversubscribed().hold(delay * hold);
             settings.push(Setting { delay, ..setting });
         }
     }

@@ -2,13 +2,13 @@ use std::io;
 
 use crate::Against;
 
-/// Why there are no results. All children have been stopped.
+/// Why there are no results. All children are stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A server for comparison is not installed.
+    /// A server is not installed.
     #[error(
-        "{against} is not installed here ({missing} is missing): install it ({package} in Debian), or do without \
-         --against {against}"
+        "{against} is not installed: {missing} is missing. Install it ({package} in Debian), or omit --against \
+         {against}"
     )]
     NoServer {
         /// The requested server.
@@ -18,34 +18,34 @@ pub enum Error {
         /// Its package.
         package: &'static str,
     },
-    /// A server for comparison does not answer.
-    #[error("{against} was started and does not answer: {why}. Its last output: {words}")]
-    Mute {
+    /// A server does not answer.
+    #[error("{against} does not answer: {why}. Its last output: {output}")]
+    NoAnswer {
         /// The requested server.
         against: Against,
         /// The last error.
         why: String,
         /// The last line of its log.
-        words: String,
+        output: String,
     },
-    /// A child could not be started or has ended.
-    #[error("{system} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
+    /// A child could not be started, or failed.
+    #[error("{system} failed: {why}. Try again, and report this if it persists.")]
     Child {
-        /// The child's description.
+        /// The child.
         system: String,
         /// The reason.
         why: String,
     },
     /// The clients' records violate a guarantee.
-    #[error("{system} broke a promise: {what}")]
+    #[error("{system} violated a guarantee: {what}")]
     Broken {
-        /// The lock that was measured: peerlock, or a server.
+        /// peerlock, or a server.
         system: String,
-        /// The guarantee, and how it was violated.
+        /// The violation.
         what: String,
     },
     /// A system call failed.
-    #[error("the bench cannot run here: {0}")]
+    #[error("cannot run the bench: {0}")]
     Io(#[from] io::Error),
     /// Interrupted by a signal.
     #[error("interrupted; all children are stopped")]

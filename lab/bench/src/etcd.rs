@@ -1,8 +1,5 @@
-//! etcd's lock through its v3 API: `/v3/lock/lock` waits on the server (the recipe of etcd's `concurrency` package: a
-//! key per waiter under a lease, in order of creation), `/v3/lock/unlock` deletes the key.
-//!
-//! Uses the JSON gateway, with one persistent connection per client. The gateway adds a few tenths of a millisecond to
-//! bare gRPC; the rest is the cost of consensus with writes to disk.
+//! etcd's lock through the JSON gateway of its v3 API: `/v3/lock/lock` waits on the server (the recipe of its
+//! `concurrency` package), `/v3/lock/unlock` deletes the key. The gateway adds a few tenths of a millisecond to gRPC.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,12 +12,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::door::Failure;
+use crate::system::Failure;
 
 /// One client's connection and lease.
 pub struct Client {
     connection: SendRequest<Full<Bytes>>,
-    /// Encoded for the API.
+    /// In base64.
     name: String,
     lease: String,
     key: String,
@@ -34,7 +31,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects for an existing lease.
+    /// Connects with an existing lease.
     pub async fn of_lease(address: SocketAddr, lease: &str) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -43,18 +40,16 @@ impl Client {
         Ok(Self { connection, name: String::new(), lease: lease.to_owned(), key: String::new() })
     }
 
-    /// Returns its lease ID.
     pub fn lease(&self) -> &str {
         &self.lease
     }
 
-    /// Renews its lease.
     pub async fn keep_alive(&mut self) -> Result<(), Failure> {
         let body = json!({ "ID": self.lease });
         self.post("/v3/lease/keepalive", &body).await.map(drop)
     }
 
-    /// Waits for the lock. The fencing number is the store's revision.
+    /// Waits for the lock, and returns the store's revision as fencing number.
     pub async fn lock(&mut self) -> Result<u64, Failure> {
         let answer = self.post("/v3/lock/lock", &json!({ "name": self.name, "lease": self.lease })).await?;
         self.key = text(&answer["key"])?;
@@ -82,7 +77,7 @@ impl Client {
 
 /// The gateway writes large numbers as strings.
 fn text(value: &Value) -> Result<String, Failure> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("etcd: {value} is no string").into())
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("etcd: {value} is not a string").into())
 }
 
 fn base64(bytes: &[u8]) -> String {

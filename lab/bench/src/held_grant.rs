@@ -1,4 +1,4 @@
-//! A lock held under a lease as long as its process lives: `recovery.rs` kills the process.
+//! A lock that is held and renewed until its process is killed.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use peerlock::{Grant, Request};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::door::{Failure, Place};
+use crate::system::{Failure, System};
 use crate::{etcd, redis};
 
-/// The interval of Redis lock attempts; it has no queue.
+/// The interval of lock attempts in Redis, which has no queue.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A held lock. Dropping it releases ours at once, the others' when their lease expires.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+/// A held lock. On drop, ours is released at once, the others' when the lease expires.
+#[expect(clippy::large_enum_variant, reason = "one at a time")]
 pub enum HeldGrant {
-    Ours(#[expect(dead_code, reason = "held until it is dropped")] Grant),
-    Theirs(AbortHandle),
+    Peerlock(#[expect(dead_code, reason = "held until it is dropped")] Grant),
+    Server(AbortHandle),
 }
 
 impl Drop for HeldGrant {
     fn drop(&mut self) {
-        if let Self::Theirs(renewals) = self {
+        if let Self::Server(renewals) = self {
             renewals.abort();
         }
     }
 }
 
 /// Waits for the lock, then renews it three times per lease.
-pub async fn take(place: &Place, name: &str, lease: Duration) -> Result<HeldGrant, Failure> {
-    Ok(match place {
-        Place::Peer(peer) => HeldGrant::Ours(peer.client().acquire(Request::new(name).ttl(lease)).await?),
-        Place::Etcd(address) => {
+pub async fn acquire(system: &System, name: &str, lease: Duration) -> Result<HeldGrant, Failure> {
+    Ok(match system {
+        System::Peer(peer) => HeldGrant::Peerlock(peer.client().acquire(Request::new(name).ttl(lease)).await?),
+        System::Etcd(address) => {
             let mut client = etcd::Client::connect(*address, name, lease).await?;
-            // The lease must be renewed while the request waits on its own connection.
+            // Renewals need a connection of their own while the request waits.
             let mut renewals = etcd::Client::of_lease(*address, client.lease()).await?;
             let renewals = tokio::spawn(async move {
                 loop {
@@ -44,9 +44,9 @@ pub async fn take(place: &Place, name: &str, lease: Duration) -> Result<HeldGran
                 Ok::<(), Failure>(())
             });
             client.lock().await?;
-            HeldGrant::Theirs(renewals.abort_handle())
+            HeldGrant::Server(renewals.abort_handle())
         }
-        Place::Redis(address) => {
+        System::Redis(address) => {
             let mut client = redis::Client::connect(*address, name).await?;
             while !client.lock(lease).await? {
                 sleep(ASK_AGAIN).await;
@@ -59,8 +59,8 @@ pub async fn take(place: &Place, name: &str, lease: Duration) -> Result<HeldGran
                 #[expect(unreachable_code, reason = "says what `?` returns")]
                 Ok::<(), Failure>(())
             });
-            HeldGrant::Theirs(renewals.abort_handle())
+            HeldGrant::Server(renewals.abort_handle())
         }
-        Place::Agent(_) | Place::ZooKeeper(_) => return Err("nobody is killed there".into()),
+        System::Agent(_) | System::ZooKeeper(_) => return Err("recovery is not measured here".into()),
     })
 }

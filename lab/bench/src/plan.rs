@@ -1,4 +1,4 @@
-//! The order of measurements.
+//! The order of the measurements.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,28 +8,27 @@ use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Error;
-use crate::crew::{Crew, Worker, said};
 use crate::distance;
 use crate::floor::{Floor, Messages};
-use crate::relay::Way;
+use crate::relay::Network;
 use crate::report::{Case, Memory, Report, Uncontended};
 use crate::server::Server;
 use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
+use crate::worker::{Launcher, Worker, first};
 
 /// A server for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Against {
-    /// etcd's lock, through its JSON gateway.
+    /// etcd's lock.
     Etcd,
-    /// A list with one token.
+    /// A token in Redis.
     Redis,
-    /// Ephemeral sequential nodes, each watched by the next.
+    /// ZooKeeper's lock recipe.
     ZooKeeper,
 }
 
 impl Against {
-    /// Returns the name of its option.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -45,12 +44,12 @@ impl fmt::Display for Against {
     }
 }
 
-/// What to measure.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
-    /// Only one short round, as a smoke test.
+    /// Runs one short round, as a smoke test.
     pub quick: bool,
     /// The servers for comparison.
     pub against: Vec<Against>,
@@ -67,31 +66,31 @@ pub enum Progress {
     Step(String),
 }
 
-/// The clients of each hand-over case, and of the comparison.
+/// The clients of the lock cases, and of the comparison.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
 const COMPARED: usize = 32;
 /// The semaphore case.
 const SLOTS: u32 = 3;
 const SLOT_CLIENTS: usize = 100;
 const HOLD: Duration = Duration::from_millis(10);
-/// A lock with hold times long enough for the holder to learn its successor.
+/// A lock with holds long enough for the holder to receive its successor.
 const CALM_CLIENTS: usize = 8;
 const CALM_HOLD: Duration = Duration::from_millis(1);
 /// The memory case.
 const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
 
-/// The amount of measurement.
+/// The amount of work.
 pub(crate) struct Pace {
     rounds: usize,
-    /// The measured time of a turn: of hand-over cases, and of the semaphore case.
+    /// The measured time of a turn, without and with hold time.
     turn: Duration,
     long_turn: Duration,
     pings: usize,
     alone: usize,
-    /// The same with delays: turns vary less there, and take longer.
+    /// The same with delays.
     pub far_rounds: usize,
-    /// The length of a turn, in messages.
+    /// The measured time of a turn, in delays.
     pub far_turn: u32,
     pub far_pings: usize,
 }
@@ -119,7 +118,6 @@ pub(crate) fn interruptible<T>(measure: impl Future<Output = Result<T, Error>>) 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        // The terminal was closed: the children must be stopped.
         let mut hang_up = signal(SignalKind::hangup())?;
         tokio::select! {
             measured = measure => measured,
@@ -135,18 +133,17 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
         against.check()?;
     }
     let pace = Pace::new(options.quick);
-    let crew = Crew { program: &options.program, secret: secret()? };
-    let cases = our_settings().len() + options.against.len() * their_settings(0, "", "").len();
+    let launcher = Launcher { program: &options.program, secret: secret()? };
+    let cases = peerlock_cases().len() + options.against.len() * server_cases(0, "", "").len();
     let far = distance::steps(options, &pace);
     progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1 + far) as u64));
-    let mut near = near(options, &pace, &crew, progress).await?;
-    let far = distance::measure(options, &pace, &crew, progress).await?;
+    let mut near = near(options, &pace, &launcher, progress).await?;
+    let far = distance::measure(options, &pace, &launcher, progress).await?;
     near.cases.extend(far.cases);
     let Near { messages, alone, cases, memory } = near;
     Ok(Report::new(pace.rounds, (messages, far.messages), alone, cases, memory))
 }
 
-/// The results without a delay.
 struct Near {
     messages: Messages,
     alone: Vec<Uncontended>,
@@ -154,32 +151,31 @@ struct Near {
     memory: Memory,
 }
 
-/// Measures without a delay.
 async fn near(
     options: &Options,
     pace: &Pace,
-    crew: &Crew<'_>,
+    launcher: &Launcher<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Near, Error> {
     progress(Progress::Step("starting peers".to_owned()));
-    let mut floor = Floor::start(crew, pace.pings).await?;
-    let mut crews = vec![peers(crew, PEERS, &mut Way::Straight).await?];
-    let mut pair = Pair::start(crew).await?;
-    let mut settings = our_settings();
+    let mut floor = Floor::start(launcher, pace.pings).await?;
+    let mut groups = vec![peers(launcher, PEERS, &mut Network::Direct).await?];
+    let mut pair = Pair::start(launcher).await?;
+    let mut settings = peerlock_cases();
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
-        let server = against.start(crew, &mut Way::Straight).await?;
-        settings.extend(their_settings(crews.len(), against.name(), server.what));
-        crews.push(clients(crew, against, &server).await?);
+        let server = against.start(launcher, &mut Network::Direct).await?;
+        settings.extend(server_cases(groups.len(), against.name(), server.what));
+        groups.push(clients(launcher, against, &server).await?);
         servers.push(server);
     }
 
     let (mut library, mut socket) = (Vec::new(), Vec::new());
     for _ in 0..pace.rounds {
-        progress(Progress::Step("one client alone".to_owned()));
-        for (worker, times) in [(&mut crews[0][0], &mut library), (&mut pair.client, &mut socket)] {
+        progress(Progress::Step("one client".to_owned()));
+        for (worker, times) in [(&mut groups[0][0], &mut library), (&mut pair.client, &mut socket)] {
             floor.measure().await?;
-            worker.ask("found bench-alone 1").await?;
+            worker.ask("create bench-alone 1").await?;
             let answer = worker.ask(&format!("alone bench-alone {}", pace.alone)).await?;
             times.extend(worker.numbers::<1>(&answer)?.concat());
         }
@@ -187,7 +183,7 @@ async fn near(
             progress(Progress::Step(format!("{}, {} clients", setting.system, setting.clients)));
             floor.measure().await?;
             let length = if setting.hold.is_zero() { pace.turn } else { pace.long_turn };
-            setting.contend(&mut crews[setting.crew], length).await?;
+            setting.contend(&mut groups[setting.group], length).await?;
         }
     }
     progress(Progress::Step("waiting clients".to_owned()));
@@ -199,26 +195,25 @@ async fn near(
     Ok(Near { messages, alone, cases, memory })
 }
 
-fn our_settings() -> Vec<Setting> {
+fn peerlock_cases() -> Vec<Setting> {
     let lock = |clients| Setting::handover(0, "peerlock", "a lock between peers", clients);
     let semaphore = Setting { slots: SLOTS, what: "a semaphore between peers", ..lock(SLOT_CLIENTS) };
     let mut settings: Vec<Setting> = CLIENTS.map(lock).into();
-    settings.extend(crowded(lock));
-    settings.push(semaphore.crowded().hold(HOLD));
+    settings.extend(oversubscribed(lock));
+    settings.push(semaphore.oversubscribed().hold(HOLD));
     settings
 }
 
-/// The settings in which servers are compared with peerlock.
-fn their_settings(crew: usize, system: &'static str, what: &'static str) -> Vec<Setting> {
-    let lock = |clients| Setting::handover(crew, system, what, clients);
-    [lock(COMPARED)].into_iter().chain(crowded(lock)).collect()
+/// Returns the cases of a server.
+fn server_cases(group: usize, system: &'static str, what: &'static str) -> Vec<Setting> {
+    let lock = |clients| Setting::handover(group, system, what, clients);
+    [lock(COMPARED)].into_iter().chain(oversubscribed(lock)).collect()
 }
 
-/// Returns the cases in which processes share cores. With a core for each, there is one less, since it would be a
-/// duplicate.
-fn crowded(lock: impl Fn(usize) -> Setting) -> impl Iterator<Item = Setting> {
-    let shared = Some(lock(COMPARED).crowded()).filter(|shared| shared.processes != lock(COMPARED).processes);
-    shared.into_iter().chain([lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)])
+/// Returns the cases in which processes share cores, without a duplicate if each has one.
+fn oversubscribed(lock: impl Fn(usize) -> Setting) -> impl Iterator<Item = Setting> {
+    let shared = Some(lock(COMPARED).oversubscribed()).filter(|shared| shared.processes != lock(COMPARED).processes);
+    shared.into_iter().chain([lock(CALM_CLIENTS).oversubscribed().hold(CALM_HOLD)])
 }
 
 pub(crate) fn secret() -> Result<String, Error> {
@@ -227,25 +222,25 @@ pub(crate) fn secret() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Starts a cluster of `count` peers, which advertise the addresses of `way`.
-pub(crate) async fn peers(crew: &Crew<'_>, count: usize, way: &mut Way) -> Result<Vec<Worker>, Error> {
-    let (mut all, mut first) = (Vec::new(), None);
+/// Starts a cluster of `count` peers.
+pub(crate) async fn peers(launcher: &Launcher<'_>, count: usize, network: &mut Network) -> Result<Vec<Worker>, Error> {
+    let (mut all, mut first_address) = (Vec::new(), None);
     for _ in 0..count {
-        let listen = way.port()?;
-        let (listen, advertise) = (listen.to_string(), way.to(listen).await?.to_string());
-        let part = ["peer", &listen, &advertise].into_iter().chain(first.as_deref()).collect::<Vec<_>>();
-        let (peer, address) = crew.start(&part).await?;
+        let listen = network.port()?;
+        let (listen, advertise) = (listen.to_string(), network.to(listen).await?.to_string());
+        let part = ["peer", &listen, &advertise].into_iter().chain(first_address.as_deref()).collect::<Vec<_>>();
+        let (peer, address) = launcher.start(&part).await?;
         all.push(peer);
-        first.get_or_insert_with(|| said(&address).to_owned());
+        first_address.get_or_insert_with(|| first(&address).to_owned());
     }
     Ok(all)
 }
 
-/// Starts as many client processes of a server as there are peers, distributed over its nodes.
-pub(crate) async fn clients(crew: &Crew<'_>, against: Against, server: &Server) -> Result<Vec<Worker>, Error> {
+/// Starts as many client processes as there are peers, distributed over the nodes of a server.
+pub(crate) async fn clients(launcher: &Launcher<'_>, against: Against, server: &Server) -> Result<Vec<Worker>, Error> {
     let mut all = Vec::new();
     for node in server.addresses.iter().cycle().take(PEERS) {
-        all.push(crew.start(&[against.name(), &node.to_string()]).await?.0);
+        all.push(launcher.start(&[against.name(), &node.to_string()]).await?.0);
     }
     Ok(all)
 }
@@ -259,16 +254,16 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start(crew: &Crew<'_>) -> Result<Self, Error> {
+    async fn start(launcher: &Launcher<'_>) -> Result<Self, Error> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("agent.sock").display().to_string();
-        let (peer, address) = crew.start(&["peer", "127.0.0.1:0", "127.0.0.1:0"]).await?;
-        let (agent, _) = crew.start(&["agent", &socket, said(&address)]).await?;
-        let (client, _) = crew.start(&["client", &socket]).await?;
+        let (peer, address) = launcher.start(&["peer", "127.0.0.1:0", "127.0.0.1:0"]).await?;
+        let (agent, _) = launcher.start(&["agent", &socket, first(&address)]).await?;
+        let (client, _) = launcher.start(&["client", &socket]).await?;
         Ok(Self { peer, agent, client, _dir: dir })
     }
 
-    /// Measures an agent with many waiters for many resources that another peer holds.
+    /// Measures an agent with many waiters for resources that another peer holds.
     async fn memory(&mut self) -> Result<Memory, Error> {
         let before_mb = resident_mb(&self.agent)?;
         self.peer.ask(&format!("hold bench-memory {RESOURCES}")).await?;
@@ -284,6 +279,6 @@ fn resident_mb(worker: &Worker) -> Result<f64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     let kilobytes: Option<f64> = kilobytes.and_then(|number| number.trim().parse().ok());
-    // The kernel's kilobyte has 1024 bytes.
+    // The kernel's kB are 1024 bytes.
     kilobytes.map(|kilobytes| kilobytes * 1.024 / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
 }

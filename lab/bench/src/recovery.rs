@@ -1,13 +1,13 @@
 //! The time until the next grant after a holder is killed.
 //!
 //! ```text
-//!   holder   ── in, and keeps its lease ──✝ kill -9
-//!   waiter        ── asks ────────────────────── the lease runs out ── in
-//!                                         ├──────── measured ────────┤
+//!   holder   ── holds and renews its lease ──✝ kill -9
+//!   waiter        ── requests ─────────────────── the lease expires ── grant
+//!                                            ├──────── measured ───────┤
 //! ```
 //!
-//! For peerlock, the holder's whole peer is killed, like its machine: the death of a client under a live agent is
-//! detected at once. The remaining peers store the registry on three disks, like etcd's nodes.
+//! The holder's whole peer is killed, since an agent detects the death of a client at once. The registry is on three
+//! other peers, like etcd's nodes.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,15 +18,15 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::crew::{Crew, PATIENCE, Worker, said};
 use crate::plan::{interruptible, secret};
-use crate::relay::Way;
+use crate::relay::Network;
+use crate::worker::{Launcher, PATIENCE, Worker, first};
 use crate::{Against, Error, Progress, clock};
 
-/// The time given to the waiter to be queued before the holder dies.
+/// The time from the waiter's request to the kill.
 const QUEUED: Duration = Duration::from_millis(500);
-/// The number of peers that survive, each with a disk.
-const STAY: usize = 3;
+/// The number of other peers, each with a disk.
+const SURVIVORS: usize = 3;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct Recovery {
     pub version: &'static str,
     /// One row per lock and lease.
     pub rows: Vec<RecoveryRow>,
-    /// Servers that are not compared, with the reason.
+    /// Servers that were not measured, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -55,9 +55,9 @@ pub struct Recovery {
 pub struct RecoveryRow {
     /// The lock measured.
     pub system: &'static str,
-    /// A description: a heading in the table.
+    /// A description.
     pub what: &'static str,
-    /// The duration of the holder's session or lease after a renewal.
+    /// The holder's session length or lease.
     pub lease_s: f64,
     /// From kill to grant, sorted.
     pub seconds: Vec<f64>,
@@ -65,13 +65,13 @@ pub struct RecoveryRow {
     pub median_s: f64,
 }
 
-/// Measures all locks concurrently: they mostly wait.
+/// Measures all systems concurrently, since they mostly wait.
 ///
 /// # Errors
 /// See [`Error`]. On any error, all children are stopped.
 pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -> Result<Recovery, Error> {
     interruptible(async {
-        let crew = Crew { program: &options.program, secret: secret()? };
+        let launcher = Launcher { program: &options.program, secret: secret()? };
         let (mut left_out, mut others) = (Vec::new(), Vec::new());
         for against in [Against::Etcd, Against::Redis] {
             match against.check() {
@@ -85,12 +85,12 @@ pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -
         let steps = options.leases.len() * options.times * (1 + others.len());
         progress(Progress::ToDo(steps as u64));
         let step = RefCell::new(|what| progress(Progress::Step(what)));
-        let (ours, etcd, redis) = tokio::try_join!(
-            ours(options, &crew, &step),
-            theirs(options, &crew, &step, others.contains(&Against::Etcd).then_some(Against::Etcd)),
-            theirs(options, &crew, &step, others.contains(&Against::Redis).then_some(Against::Redis)),
+        let (peers, etcd, redis) = tokio::try_join!(
+            peerlock(options, &launcher, &step),
+            server(options, &launcher, &step, others.contains(&Against::Etcd).then_some(Against::Etcd)),
+            server(options, &launcher, &step, others.contains(&Against::Redis).then_some(Against::Redis)),
         )?;
-        let mut rows: Vec<RecoveryRow> = [ours, etcd, redis].concat();
+        let mut rows: Vec<RecoveryRow> = [peers, etcd, redis].concat();
         rows.sort_by(|a, b| a.lease_s.total_cmp(&b.lease_s));
         Ok(Recovery { version: env!("CARGO_PKG_VERSION"), rows, left_out })
     })
@@ -98,49 +98,52 @@ pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -
 
 type Step<'a> = RefCell<dyn FnMut(String) + 'a>;
 
-async fn ours(options: &RecoveryOptions, crew: &Crew<'_>, step: &Step<'_>) -> Result<Vec<RecoveryRow>, Error> {
-    // Fields in this order: a process is killed before its directory is removed.
-    let (mut folders, mut stayers, mut first) = (Vec::new(), Vec::new(), None);
-    for _ in 0..STAY {
+async fn peerlock(
+    options: &RecoveryOptions,
+    launcher: &Launcher<'_>,
+    step: &Step<'_>,
+) -> Result<Vec<RecoveryRow>, Error> {
+    // Dropped in reverse order: a process is killed before its directory is removed.
+    let (mut dirs, mut survivors, mut first_address) = (Vec::new(), Vec::new(), None);
+    for _ in 0..SURVIVORS {
         let dir = TempDir::new()?;
         let path = dir.path().display().to_string();
-        let part = ["stayer", path.as_str()].into_iter().chain(first.as_deref()).collect::<Vec<_>>();
-        let (stayer, address) = crew.start(&part).await?;
-        first.get_or_insert_with(|| said(&address).to_owned());
-        stayers.push(stayer);
-        folders.push(dir);
+        let part = ["survivor", path.as_str()].into_iter().chain(first_address.as_deref()).collect::<Vec<_>>();
+        let (survivor, address) = launcher.start(&part).await?;
+        first_address.get_or_insert_with(|| first(&address).to_owned());
+        survivors.push(survivor);
+        dirs.push(dir);
     }
-    let first = first.unwrap_or_default();
-    let what = "the holder's peer is killed; three others keep the register on disk";
-    let holder = |lease: Duration| vec!["mortal".to_owned(), lease.as_millis().to_string(), first.clone()];
-    rows(options, crew, step, ("peerlock", what), &mut stayers[1], holder).await
+    let first_address = first_address.unwrap_or_default();
+    let what = "the holder's peer is killed; three others have the registry on disk";
+    let holder = |lease: Duration| vec!["victim".to_owned(), lease.as_millis().to_string(), first_address.clone()];
+    rows(options, launcher, step, ("peerlock", what), &mut survivors[1], holder).await
 }
 
-async fn theirs(
+async fn server(
     options: &RecoveryOptions,
-    crew: &Crew<'_>,
+    launcher: &Launcher<'_>,
     step: &Step<'_>,
     against: Option<Against>,
 ) -> Result<Vec<RecoveryRow>, Error> {
     let Some(against) = against else { return Ok(Vec::new()) };
-    let server = against.start(crew, &mut Way::Straight).await?;
+    let server = against.start(launcher, &mut Network::Direct).await?;
     let what = match against {
-        Against::Etcd => "the holder's client is killed; three nodes, a lease that the client keeps alive",
+        Against::Etcd => "the holder's client is killed; three nodes, a lease that the client renews",
         Against::Redis | Against::ZooKeeper => {
-            "the holder's client is killed; one node, SET NX PX and PEXPIRE, tried again every 10 ms: no line, not on \
-             disk"
+            "the holder's client is killed; one node, SET NX PX and PEXPIRE, polled every 10 ms: no queue, no disk"
         }
     };
     let node = server.addresses[0].to_string();
-    let mut waiter = crew.start(&[against.name(), &node]).await?.0;
+    let mut waiter = launcher.start(&[against.name(), &node]).await?.0;
     let holder = |_| vec![against.name().to_owned(), node.clone()];
-    rows(options, crew, step, (against.name(), what), &mut waiter, holder).await
+    rows(options, launcher, step, (against.name(), what), &mut waiter, holder).await
 }
 
-/// Measures each lease `times` times, each with its own resource.
+/// Measures each lease several times, each with its own resource.
 async fn rows(
     options: &RecoveryOptions,
-    crew: &Crew<'_>,
+    launcher: &Launcher<'_>,
     step: &Step<'_>,
     (system, what): (&'static str, &'static str),
     waiter: &mut Worker,
@@ -153,22 +156,22 @@ async fn rows(
         let mut seconds = Vec::new();
         for time in 0..options.times {
             step.borrow_mut()(format!("{system}, lease {lease:?}, {}", time + 1));
-            let take = format!("take bench-recovery-{}-{time} {}", lease.as_millis(), lease.as_millis());
-            let mut holder = crew.start(&part).await?.0;
-            holder.ask(&take).await?;
-            waiter.send(&take).await?;
-            // A different moment between two renewals each time.
+            let acquire = format!("acquire bench-recovery-{}-{time} {}", lease.as_millis(), lease.as_millis());
+            let mut holder = launcher.start(&part).await?.0;
+            holder.ask(&acquire).await?;
+            waiter.send(&acquire).await?;
+            // At different moments between two renewals.
             sleep(QUEUED + lease / 3 * time as u32 / options.times as u32).await;
             let killed = clock::now();
             holder.kill().await?;
             let answer = waiter.answer_within(lease + PATIENCE).await?;
             let entered = waiter.numbers::<1>(&answer)?.concat().first().copied().unwrap_or(0);
-            // Not a violation: the lease expires if the machine is too busy to renew it.
+            // Not a violation: on a busy machine the lease may not be renewed in time.
             let Some(nanos) = entered.checked_sub(killed) else {
-                let why = format!("its lease of {lease:?} had ended, and the next one was in, before it was killed");
+                let why = format!("its lease of {lease:?} expired before it was killed");
                 return Err(Error::Child { system: format!("a holder ({system})"), why });
             };
-            waiter.ask("give").await?;
+            waiter.ask("release").await?;
             seconds.push(nanos as f64 / 1e9);
         }
         seconds.sort_by(f64::total_cmp);
@@ -178,7 +181,7 @@ async fn rows(
     Ok(rows)
 }
 
-/// Returns the median of sorted values; 0 if there are none.
+/// Returns the median of sorted values, or 0.
 fn median(sorted: &[f64]) -> f64 {
     match (sorted.get(sorted.len().saturating_sub(1) / 2), sorted.get(sorted.len() / 2)) {
         (Some(low), Some(high)) => (low + high) / 2.0,
@@ -195,7 +198,7 @@ impl RecoveryRow {
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "From kill -9 of the holder to the next entry, in seconds:\n")?;
+        writeln!(f, "From the kill of a holder to the next grant, in seconds:\n")?;
         let heads = ["lease", "times", "median", "shortest", "longest", "median − lease"];
         writeln!(f, "{:<9}{}", "", heads.map(|head| format!("{head:>10}")).join(" "))?;
         for row in &self.rows {
@@ -203,11 +206,11 @@ impl fmt::Display for Recovery {
             let times = [row.median_s, low, high, row.median_s - row.lease_s].map(|it| format!("{it:>10.2}"));
             writeln!(f, "{:<9}{:>10} {count:>10} {}", row.system, row.lease_s, times.join(" "))?;
         }
-        let mut said: Vec<&str> = Vec::new();
+        let mut described: Vec<&str> = Vec::new();
         for row in &self.rows {
-            if !said.contains(&row.system) {
-                writeln!(f, "{}{}: {}", if said.is_empty() { "\n" } else { "" }, row.system, row.what)?;
-                said.push(row.system);
+            if !described.contains(&row.system) {
+                writeln!(f, "{}{}: {}", if described.is_empty() { "\n" } else { "" }, row.system, row.what)?;
+                described.push(row.system);
             }
         }
         self.left_out.iter().try_for_each(|line| writeln!(f, "{line}"))

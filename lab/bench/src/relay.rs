@@ -5,9 +5,8 @@
 //!     ◄──────writer────── queue ◄──reader────────────────
 //! ```
 //!
-//! Each direction of each connection has two threads: one stamps incoming data with its due time, the other waits for
-//! that time and forwards. The order is kept, no byte is early, and bandwidth is unlimited. Threads instead of tasks,
-//! because tokio's timers have a resolution of a millisecond. The TCP handshake is not delayed.
+//! Each direction of a connection has two threads: one stamps data with its due time, the other waits and forwards.
+//! Order is kept and bandwidth is unlimited. Threads, because tokio's timers have a resolution of a millisecond.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,31 +18,30 @@ use std::time::Duration;
 
 use nix::sys::prctl::set_timerslack;
 
-use crate::child::{say, unknown};
-use crate::crew::{Crew, Worker};
-use crate::door::Failure;
+use crate::child::{print, unknown};
 use crate::server::free_ports;
+use crate::system::Failure;
+use crate::worker::{Launcher, Worker};
 use crate::{Error, clock};
 
-/// The most bytes read at once.
 const CHUNK: usize = 64 * 1024;
 /// Small, since there are hundreds of threads.
 const STACK: usize = 64 * 1024;
 
 /// The network between processes.
-pub enum Way {
-    Straight,
+pub enum Network {
+    Direct,
     /// Through a relay process.
     Relayed(Box<Worker>),
 }
 
-impl Way {
+impl Network {
     /// Starts a relay without a delay.
-    pub async fn relayed(crew: &Crew<'_>) -> Result<Self, Error> {
-        Ok(Self::Relayed(Box::new(crew.start(&["relay"]).await?.0)))
+    pub async fn relayed(launcher: &Launcher<'_>) -> Result<Self, Error> {
+        Ok(Self::Relayed(Box::new(launcher.start(&["relay"]).await?.0)))
     }
 
-    /// Sets the delay of each direction. Data under way keeps its due time.
+    /// Sets the delay of each direction. Data in transit keeps its due time.
     pub async fn delay(&mut self, delay: Duration) -> Result<(), Error> {
         if let Self::Relayed(relay) = self {
             relay.ask(&format!("delay {}", clock::nanos(delay))).await?;
@@ -51,10 +49,10 @@ impl Way {
         Ok(())
     }
 
-    /// Returns an address to listen on. A process behind the relay must know its port before it starts.
+    /// Returns an address to listen on. A relayed process must know its port before it starts.
     pub fn port(&self) -> Result<SocketAddr, Error> {
         match self {
-            Self::Straight => Ok(([127, 0, 0, 1], 0).into()),
+            Self::Direct => Ok(([127, 0, 0, 1], 0).into()),
             Self::Relayed(_) => Ok(free_ports(1)?[0]),
         }
     }
@@ -62,30 +60,30 @@ impl Way {
     /// Returns the address at which others reach `address`.
     pub async fn to(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
         match self {
-            Self::Straight => Ok(address),
+            Self::Direct => Ok(address),
             Self::Relayed(relay) => {
                 let answer = relay.ask(&format!("to {address}")).await?;
-                let said = answer.first().and_then(|address| address.parse().ok());
-                said.ok_or_else(|| relay.failed(&format!("it said {answer:?} where an address should be")))
+                let relayed = answer.first().and_then(|address| address.parse().ok());
+                relayed.ok_or_else(|| relay.failed(&format!("{answer:?} is not an address")))
             }
         }
     }
 }
 
-/// The relay's process. It executes `delay NANOS` and `to ADDRESS`, and answers the latter with its own address.
+/// Runs the relay. It executes `delay NANOS`, and `to ADDRESS`, which it answers with its own address.
 pub fn main() -> Result<(), Failure> {
     // The kernel wakes sleepers up to 50 µs late by default. Threads inherit this setting.
     set_timerslack(1)?;
     let delay = Arc::new(AtomicU64::new(0));
-    say("end")?;
+    print("end")?;
     for line in std::io::stdin().lines() {
         let line = line?;
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["delay", nanos] => {
                 delay.store(nanos.parse()?, Ordering::Relaxed);
-                say("end")?;
+                print("end")?;
             }
-            ["to", address] => say(&format!("{}\nend", open(address.parse()?, &delay)?))?,
+            ["to", address] => print(&format!("{}\nend", open(address.parse()?, &delay)?))?,
             _ => return Err(unknown(&line)),
         }
     }
@@ -98,7 +96,7 @@ fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
     let (address, delay) = (listener.local_addr()?, delay.clone());
     spawn(move || {
         for near in listener.incoming().flatten() {
-            // If the target does not listen yet, the dialling process sees a closed connection and retries.
+            // If the target does not listen yet, the dialling process retries.
             let Ok(far) = TcpStream::connect(to) else { continue };
             _ = join(near, far, &delay);
         }
@@ -114,7 +112,7 @@ fn join(near: TcpStream, far: TcpStream, delay: &Arc<AtomicU64>) -> std::io::Res
         let (due, queue) = channel();
         let (source, delay) = (from.try_clone()?, delay.clone());
         spawn(move || stamp(from, &due, &delay))?;
-        spawn(move || pass_on(&queue, to, &source))?;
+        spawn(move || forward(&queue, to, &source))?;
     }
     Ok(())
 }
@@ -123,7 +121,6 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     thread::Builder::new().stack_size(STACK).spawn(work).map(drop)
 }
 
-/// Reads data and stamps it with its due time.
 fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
     let mut buffer = vec![0; CHUNK];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -134,12 +131,12 @@ fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
     }
 }
 
-/// Writes data when it is due, then the end of the stream.
-fn pass_on(queue: &Receiver<(u64, Vec<u8>)>, mut to: TcpStream, source: &TcpStream) {
+/// Writes data when it is due, then closes the stream.
+fn forward(queue: &Receiver<(u64, Vec<u8>)>, mut to: TcpStream, source: &TcpStream) {
     for (then, bytes) in queue {
         thread::sleep(clock::until(then));
         if to.write_all(&bytes).is_err() {
-            // The reader has closed. Closing the source informs the writer.
+            // The reader has closed: close the writer's side as well.
             _ = source.shutdown(Shutdown::Both);
             return;
         }
@@ -168,14 +165,14 @@ mod tests {
         for _ in 0..3 {
             for (mut from, mut to) in [(&near, &far), (&far, &near)] {
                 let sent = clock::now();
-                from.write_all(b"word").unwrap();
+                from.write_all(b"data").unwrap();
                 to.read_exact(&mut [0; 4]).unwrap();
                 assert!(clock::now() - sent >= clock::nanos(DELAY));
             }
         }
     }
 
-    /// More data than all buffers hold, in pieces of all sizes, then the end.
+    /// More data than all buffers hold.
     #[test]
     fn everything_arrives_in_order_and_then_the_end() {
         let (mut near, mut far) = connection();
@@ -193,7 +190,7 @@ mod tests {
         let mut arrived = Vec::new();
         far.read_to_end(&mut arrived).unwrap();
         assert!(arrived == sent, "{} of {} bytes", arrived.len(), sent.len());
-        // Only one direction has ended.
+        // Only one direction is closed.
         far.write_all(b"thanks").unwrap();
         drop(far);
         assert_eq!(writer.join().unwrap(), "thanks");

@@ -10,26 +10,26 @@ use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::crew::Crew;
-use crate::door::{LEASE, Place};
-use crate::relay::Way;
+use crate::relay::Network;
+use crate::system::{LEASE, System};
+use crate::worker::Launcher;
 use crate::{Against, Error};
 
-/// The nodes of etcd and ZooKeeper: the fewest that survive the loss of one.
+/// The nodes of etcd and ZooKeeper.
 const NODES: usize = 3;
-/// The time limit for a server's start: three Java VMs on two cores need some of it.
+/// The timeout of a server's start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Debian's path of ZooKeeper; its manifest names the dependencies.
+/// Debian's path; the manifest names the dependencies.
 const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
-/// Prints ZooKeeper's log, if installed.
+/// Prints ZooKeeper's log.
 const LOG_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// A running server or cluster. Dropping it kills the processes and removes their files.
+/// A running server or cluster. Its processes and files are removed on drop.
 pub struct Server {
     /// The addresses for clients, one per node.
     pub addresses: Vec<SocketAddr>,
-    /// A description of the competitor.
+    /// A description for the report.
     pub what: &'static str,
     nodes: Vec<Child>,
     dir: TempDir,
@@ -52,12 +52,12 @@ impl Against {
         }
     }
 
-    /// Fails early if it is not installed.
+    /// Returns an error if it is not installed.
     pub(crate) fn check(self) -> Result<(), Error> {
         let (program, package) = self.program();
-        let is_there = |what: &str| {
+        let is_there = |program: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|dir| dir.join(what).is_file())
+            std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
         };
         let missing = match self {
             _ if !is_there(program) => program,
@@ -67,19 +67,19 @@ impl Against {
         Err(Error::NoServer { against: self, missing, package })
     }
 
-    /// Starts it behind `way` and waits until it works.
-    pub(crate) async fn start(self, crew: &Crew<'_>, way: &mut Way) -> Result<Server, Error> {
+    /// Starts it and waits until it serves a lock.
+    pub(crate) async fn start(self, launcher: &Launcher<'_>, network: &mut Network) -> Result<Server, Error> {
         let dir = tempfile::tempdir()?;
         let Start { addresses, what, nodes } = match self {
-            Self::Etcd => etcd(dir.path(), way).await?,
-            Self::Redis => redis(dir.path(), way).await?,
-            Self::ZooKeeper => zookeeper(dir.path(), way).await?,
+            Self::Etcd => etcd(dir.path(), network).await?,
+            Self::Redis => redis(dir.path(), network).await?,
+            Self::ZooKeeper => zookeeper(dir.path(), network).await?,
         };
         let mut running = Vec::new();
         for arguments in nodes {
             let part = ["server", self.program().0].into_iter().chain(arguments.iter().map(String::as_str));
             let log = File::options().create(true).append(true).open(dir.path().join("log"))?;
-            let mut command = crew.command(&part.collect::<Vec<_>>());
+            let mut command = launcher.command(&part.collect::<Vec<_>>());
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(dir.path());
             running.push(command.spawn()?);
         }
@@ -88,11 +88,11 @@ impl Against {
         Ok(server)
     }
 
-    fn place(self, address: SocketAddr) -> Place {
+    fn system(self, address: SocketAddr) -> System {
         match self {
-            Self::Etcd => Place::Etcd(address),
-            Self::Redis => Place::Redis(address),
-            Self::ZooKeeper => Place::ZooKeeper(address),
+            Self::Etcd => System::Etcd(address),
+            Self::Redis => System::Redis(address),
+            Self::ZooKeeper => System::ZooKeeper(address),
         }
     }
 }
@@ -102,21 +102,21 @@ impl Server {
     async fn wait(&mut self, against: Against) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE;
         for &address in &self.addresses {
-            let place = against.place(address);
-            let works = async || place.door("ready", 1).await?.found().await;
+            let system = against.system(address);
+            let works = async || system.lock("ready", 1).await?.prepare().await;
             loop {
                 let why = match timeout_at(until, works()).await {
                     Ok(Ok(())) => break,
                     Ok(Err(error)) => error.to_string(),
-                    Err(_) => "there was no answer in time".to_owned(),
+                    Err(_) => "no answer in time".to_owned(),
                 };
-                // A node that has ended does not answer: its port was taken, or an option is unknown.
+                // A node exits if its port is in use, or an option is unknown.
                 let ended = self.nodes.iter_mut().find_map(|node| node.try_wait().ok().flatten());
                 if ended.is_some() || Instant::now() >= until {
-                    let why = ended.map_or(why, |status| format!("it has ended ({status})"));
+                    let why = ended.map_or(why, |status| format!("it exited ({status})"));
                     let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-                    let words = log.lines().next_back().unwrap_or("none").to_owned();
-                    return Err(Error::Mute { against, why, words });
+                    let output = log.lines().next_back().unwrap_or("none").to_owned();
+                    return Err(Error::NoAnswer { against, why, output });
                 }
                 sleep(LOOK_EVERY).await;
             }
@@ -126,20 +126,20 @@ impl Server {
 }
 
 /// Returns free ports with the addresses at which others reach them.
-async fn ports(count: usize, way: &mut Way) -> Result<Vec<(SocketAddr, SocketAddr)>, Error> {
+async fn ports(count: usize, network: &mut Network) -> Result<Vec<(SocketAddr, SocketAddr)>, Error> {
     let mut ports = Vec::new();
     for port in free_ports(count)? {
-        ports.push((port, way.to(port).await?));
+        ports.push((port, network.to(port).await?));
     }
     Ok(ports)
 }
 
-fn commands(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
-    ports.iter().map(|(_, commands)| *commands).collect()
+fn advertised(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
+    ports.iter().map(|(_, advertised)| *advertised).collect()
 }
 
-async fn etcd(dir: &Path, way: &mut Way) -> Result<Start, Error> {
-    let all = ports(2 * NODES, way).await?;
+async fn etcd(dir: &Path, network: &mut Network) -> Result<Start, Error> {
+    let all = ports(2 * NODES, network).await?;
     let (clients, peers) = all.split_at(NODES);
     let url = |address: SocketAddr| format!("http://{address}");
     let cluster: Vec<String> = (0..NODES).map(|node| format!("node{node}={}", url(peers[node].1))).collect();
@@ -159,28 +159,28 @@ async fn etcd(dir: &Path, way: &mut Way) -> Result<Start, Error> {
         .collect()
     };
     Ok(Start {
-        addresses: commands(clients),
-        what: "lock of the v3 API by the JSON gateway, 3 nodes, each write on the disks of two",
+        addresses: advertised(clients),
+        what: "lock of the v3 API through the JSON gateway, 3 nodes, writes synced on two disks",
         nodes: (0..NODES).map(arguments).collect(),
     })
 }
 
-async fn redis(dir: &Path, way: &mut Way) -> Result<Start, Error> {
-    let clients = ports(1, way).await?;
+async fn redis(dir: &Path, network: &mut Network) -> Result<Start, Error> {
+    let clients = ports(1, network).await?;
     let address = clients[0].0;
     let (ip, port, dir) = (address.ip().to_string(), address.port().to_string(), dir.display().to_string());
     let arguments = ["--bind", &ip, "--port", &port, "--dir", &dir, "--save", "", "--appendonly", "no"];
     Ok(Start {
-        addresses: commands(&clients),
-        what: "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe",
+        addresses: advertised(&clients),
+        what: "token passed with BLPOP and RPUSH, 1 node; no lease, fencing or disk: not safe",
         nodes: vec![arguments.map(str::to_owned).into()],
     })
 }
 
-async fn zookeeper(dir: &Path, way: &mut Way) -> Result<Start, Error> {
-    let all = ports(3 * NODES, way).await?;
+async fn zookeeper(dir: &Path, network: &mut Network) -> Result<Start, Error> {
+    let all = ports(3 * NODES, network).await?;
     let (clients, others) = all.split_at(NODES);
-    // Followers connect to the leader on the first, and elect it on the second.
+    // For replication and for leader election.
     let (peers, elections) = others.split_at(NODES);
     let mut nodes = Vec::new();
     for (node, (client, _)) in clients.iter().enumerate() {
@@ -191,18 +191,18 @@ async fn zookeeper(dir: &Path, way: &mut Way) -> Result<Start, Error> {
         std::fs::write(&config, zookeeper_config(node, &data, *client, peers, elections))?;
         let (jars, config) = (format!("{ZOOKEEPER_JAR}:{LOG_JAR}"), config.display().to_string());
         let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-        // Java's monitoring files would not be removed.
+        // Java's performance files would not be removed.
         let (log, no_files) = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-XX:-UsePerfData");
         nodes.push([no_files, "-Xmx256m", log, "-cp", &jars, main, &config].map(str::to_owned).into());
     }
     Ok(Start {
-        addresses: commands(clients),
-        what: "ephemeral sequential nodes, each watched by the next, 3 nodes, each write on the disks of two",
+        addresses: advertised(clients),
+        what: "ephemeral sequential nodes, each watched by the next, 3 nodes, writes synced on two disks",
         nodes,
     })
 }
 
-/// Returns a node's configuration: it listens on its own ports and knows the others' addresses.
+/// Returns the configuration of a node.
 fn zookeeper_config(
     node: usize,
     data: &Path,
@@ -225,7 +225,7 @@ fn zookeeper_config(
     config
 }
 
-/// Returns distinct ports that are free at the moment.
+/// Returns distinct free ports.
 pub fn free_ports(count: usize) -> Result<Vec<SocketAddr>, Error> {
     let listeners: Result<Vec<TcpListener>, _> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     Ok(listeners?.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)

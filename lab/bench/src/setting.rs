@@ -1,19 +1,18 @@
-//! One case: clients that acquire and release without a pause, and their records.
+//! One case: clients that acquire and release without a pause.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use crate::child::STAGGER;
-use crate::crew::{PATIENCE, Worker, answers};
 use crate::report::{Case, cores};
 use crate::statistics::{Ahead, Entry, Times, Turn, spread, turn};
+use crate::worker::{PATIENCE, Worker, answers};
 use crate::{Error, clock};
 
-/// The number of peers. Hand-over cases use as many as there are cores, at least two; crowded cases use all, to measure
-/// many processes on few cores.
+/// The number of peers. Cases use as many as there are cores, at least two; oversubscribed cases use all.
 pub const PEERS: usize = 8;
-/// During warm-up, a hand-over may take this many messages.
+/// The messages of a hand-over, as an upper limit for the warm-up.
 const SLOW_HANDOVER: u32 = 10;
 
 /// One case and its results so far.
@@ -21,31 +20,28 @@ pub struct Setting {
     pub system: &'static str,
     pub what: &'static str,
     pub clients: usize,
-    /// The number of processes with clients.
     pub processes: usize,
     pub slots: u32,
     pub hold: Duration,
-    /// The relay's delay; zero without a relay.
     pub delay: Duration,
-    /// The index of its processes.
-    pub crew: usize,
+    /// The index of its group of processes.
+    pub group: usize,
     pub turns: Vec<Turn>,
 }
 
 impl Setting {
-    /// A lock with hold time 0, in as many processes as there are cores.
-    pub fn handover(crew: usize, system: &'static str, what: &'static str, clients: usize) -> Self {
+    /// Returns a lock without hold time, in as many processes as there are cores.
+    pub fn handover(group: usize, system: &'static str, what: &'static str, clients: usize) -> Self {
         let processes = cores().clamp(2, PEERS).min(clients);
         let (hold, delay) = (Duration::ZERO, Duration::ZERO);
-        Self { system, what, clients, processes, slots: 1, hold, delay, crew, turns: Vec::new() }
+        Self { system, what, clients, processes, slots: 1, hold, delay, group, turns: Vec::new() }
     }
 
     /// Spreads the clients over all peers.
-    pub fn crowded(self) -> Self {
+    pub fn oversubscribed(self) -> Self {
         Self { processes: self.clients.min(PEERS), ..self }
     }
 
-    /// Sets the hold time.
     pub fn hold(self, hold: Duration) -> Self {
         Self { hold, ..self }
     }
@@ -55,25 +51,25 @@ impl Setting {
         format!("bench-{system}-{clients}-{processes}-{slots}-{}", self.hold.as_micros())
     }
 
-    /// The time until every client has been queued once: the queue is then in steady state.
+    /// Returns the time until every client has been queued once.
     fn warm_up(&self) -> Duration {
         let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
         let stay = self.hold / self.slots + self.delay * SLOW_HANDOVER;
         (STAGGER + stay) * clients + Duration::from_millis(50)
     }
 
-    /// Runs one turn: clients start one after the other and repeat until the time is over.
+    /// Runs one turn.
     pub async fn contend(&mut self, workers: &mut [Worker], length: Duration) -> Result<(), Error> {
         let (name, slots, processes) = (self.name(), self.slots, self.processes);
-        workers[0].ask(&format!("found {name} {slots}")).await?;
+        workers[0].ask(&format!("create {name} {slots}")).await?;
         for worker in &mut workers[..processes] {
-            worker.ask(&format!("visit {name} {slots}")).await?;
+            worker.ask(&format!("join {name} {slots}")).await?;
         }
-        // Time for the command to reach every process.
+        // Until the command has reached every process.
         let begin = clock::now() + clock::nanos(Duration::from_millis(100));
         let start = begin + clock::nanos(self.warm_up());
         let end = start + clock::nanos(length);
-        // The last request waits behind all others, and the records are sent after that.
+        // The last request waits for all others.
         let over = end + clock::nanos(self.warm_up());
         let hold = clock::nanos(self.hold);
         for (process, worker) in workers[..processes].iter_mut().enumerate() {
@@ -96,7 +92,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Returns the results of all turns, relative to the cost of one message on one core and on two.
+    /// Returns the results of all turns, given the cost of a message on one core and on two.
     pub fn case(self, (one_core, two_cores): (Times, Times)) -> Case {
         let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
         let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));

@@ -1,25 +1,23 @@
-//! Statistics of the clients' records. Pure.
+//! Statistics of the clients' records.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// One entry as recorded by its client: nanoseconds on the common clock.
+/// One entry as recorded by its client, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The client's process.
     pub process: usize,
-    /// The slot granted.
     pub slot: u32,
     /// The fencing number; 0 if there is none.
     pub fencing: u64,
-    /// The time of the request …
+    /// The time of the request.
     pub asked: u64,
-    /// … of its departure from the process, if known …
+    /// The time of its departure from the process, if known, else of the request.
     pub sent: u64,
-    /// … of the grant …
+    /// The time of the grant.
     pub entered: u64,
-    /// … and of the release.
+    /// The time of the release.
     pub left: u64,
 }
 
@@ -37,7 +35,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Summarizes these durations in nanoseconds. All zero if there are none.
+    /// Summarizes durations in nanoseconds; all zero if there are none.
     pub fn of(mut nanos: Vec<u64>) -> Self {
         nanos.sort_unstable();
         let at = |share: f64| match nanos.len() {
@@ -55,16 +53,13 @@ fn micros(nanos: u64) -> f64 {
 /// The results of one turn of a case, without warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn {
-    /// From a release to the next grant in another process.
+    /// The times from a release to the next grant in another process.
     pub gaps: Vec<u64>,
     /// The number of hand-overs within a process.
     pub gaps_within: usize,
-    /// The number of grants.
     pub entries: usize,
-    /// From request to grant, for all requests of the period, including those granted after it, which have waited
-    /// longest.
+    /// The waits of all requests of the period, including those granted after it, which have waited longest.
     pub waits: Vec<u64>,
-    /// From grant to release.
     pub holds: Vec<u64>,
     /// The entries that overtook an earlier request.
     pub ahead: Vec<Ahead>,
@@ -77,15 +72,14 @@ pub struct Turn {
 pub struct Ahead {
     /// By how much the earliest overtaken request had left its process earlier.
     pub nanos: u64,
-    /// The longest hand-over between processes that was under way from then until this entry; 0 if none was. A request
-    /// takes the same way as a token: through two engines and a link.
+    /// The longest hand-over between processes in progress from then until this entry; 0 if there was none. A request
+    /// takes the same path as a token.
     pub message: u64,
 }
 
 impl Ahead {
-    /// Returns whether the other request had reached the queue, and news of it the granting peer, long before. That
-    /// takes two messages: one to the queue, one to the token. A message takes as long as concurrent ones, and at least
-    /// as long as a bare one.
+    /// Returns whether the other request was earlier by more than two messages: one to the queue, one to the token. A
+    /// message takes as long as concurrent ones, and at least as long as a `bare` one.
     pub fn is_out_of_order(self, bare: u64) -> bool {
         self.nanos > 2 * self.message.max(bare)
     }
@@ -111,7 +105,7 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
         let Some(before) = last.insert(entry.slot, entry) else { continue };
         if entry.entered < before.left {
             let both = before.left - entry.entered;
-            return Err(format!("two clients were in slot {} for {both} ns", entry.slot));
+            return Err(format!("two clients held slot {} for {both} ns", entry.slot));
         }
         if entry.fencing <= before.fencing && entry.fencing > 0 {
             return Err(format!("fencing number {} of slot {} after {}", entry.fencing, entry.slot, before.fencing));
@@ -130,8 +124,7 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
     Ok(turn)
 }
 
-/// Returns the entries from `start` to `end` that overtook an earlier request. Entries and hand-overs are in the order
-/// of grants.
+/// Returns the entries from `start` to `end` that overtook an earlier request. The arguments are sorted by grant.
 fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<Ahead> {
     let most = handed.iter().map(|(left, entered)| entered - left).max().unwrap_or(0);
     let (mut earliest, mut ahead) = (u64::MAX, Vec::new());
@@ -145,7 +138,7 @@ fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<
     ahead
 }
 
-/// Returns the longest hand-over under way between two moments; none takes longer than `most`. They are sorted by
+/// Returns the longest hand-over in progress between two moments; none takes longer than `most`. They are sorted by
 /// grant, which with several slots is not the order of release.
 fn longest(handed: &[(u64, u64)], most: u64, from: u64, to: u64) -> u64 {
     let first = handed.partition_point(|&(_, entered)| entered < from);
@@ -183,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_from_leaving_to_the_next_entering_the_same_slot() {
+    fn gap_is_from_release_to_next_grant_of_the_slot() {
         let entries = vec![
             entry(0, 0, 1, 100, 110),
             entry(1, 0, 4, 125, 130),  // 15 after the first, in another process
@@ -218,7 +211,7 @@ mod tests {
             |slot, asked, entered| Entry { slot, asked, sent: asked, ..entry(0, slot, 0, entered, entered + 1) };
         let in_order = vec![entry(0, 10, 100), entry(0, 20, 110), entry(1, 30, 120), entry(0, 31, 130)];
         assert!(turn(in_order, 0, 200).unwrap().ahead.is_empty());
-        // The third requests first and is granted last: both others overtake it, on any slot.
+        // The third requests first and is granted last.
         let passed = [entry(0, 50, 100), entry(1, 42, 110), entry(0, 40, 120)];
         let nanos = |start, end| {
             let mut nanos: Vec<u64> =
@@ -227,9 +220,9 @@ mod tests {
             nanos
         };
         assert_eq!(nanos(0, 200), [2, 10]);
-        // Only the second is counted; the overtaken client may be granted after the end.
+        // The overtaken client may be granted after the end.
         assert_eq!(nanos(105, 115), [2]);
-        // A request that has not left its process cannot be known.
+        // A request counts from its departure.
         let passed = [passed[0], passed[1], Entry { sent: 45, ..passed[2] }];
         let ahead = turn(passed.to_vec(), 0, 200).unwrap().ahead;
         assert_eq!(ahead.iter().map(|ahead| ahead.nanos).collect::<Vec<_>>(), [8], "only the second was passed");
@@ -246,7 +239,7 @@ mod tests {
             turn(entries.to_vec(), 1002, 2000).unwrap().ahead
         };
         assert_eq!(passed_by(1040), []);
-        assert_eq!(passed_by(1041), [Ahead { nanos: 1, message: 29 }], "as it was under way when the other asked");
+        assert_eq!(passed_by(1041), [Ahead { nanos: 1, message: 29 }], "in progress at the time of the other request");
         for (nanos, message, bare, expected) in
             [(58, 29, 0, false), (59, 29, 0, true), (59, 29, 30, false), (61, 0, 30, true), (1, 0, 0, true)]
         {
@@ -262,19 +255,22 @@ mod tests {
         {
             assert_eq!(longest(&handed, 1060, from, to), expected, "from {from} to {to}");
         }
-        // On another slot, a release is long before, and the grant a little later.
+        // On another slot, with an earlier release and a later grant.
         assert_eq!(longest(&[(905, 910), (800, 950), (960, 970)], 150, 900, 905), 150);
     }
 
     #[test]
     fn double_grants_and_old_fencing_numbers_are_errors() {
-        for (second, complaint) in [
-            (entry(1, 0, 4, 109, 130), "two clients were in slot 0 for 1 ns"),
+        for (second, error) in [
+            (entry(1, 0, 4, 109, 130), "two clients held slot 0 for 1 ns"),
             (entry(1, 0, 1, 111, 130), "fencing number 1 of slot 0 after 1"),
         ] {
-            assert_eq!(turn(vec![second, entry(0, 0, 1, 100, 110)], 0, 200), Err(complaint.to_owned()));
+            assert_eq!(turn(vec![second, entry(0, 0, 1, 100, 110)], 0, 200), Err(error.to_owned()));
         }
-        assert!(turn(vec![entry(0, 0, 0, 100, 110), entry(1, 0, 0, 111, 130)], 0, 200).is_ok(), "0 is no number");
+        assert!(
+            turn(vec![entry(0, 0, 0, 100, 110), entry(1, 0, 0, 111, 130)], 0, 200).is_ok(),
+            "0 is not a fencing number"
+        );
     }
 
     #[test]

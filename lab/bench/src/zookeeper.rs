@@ -1,56 +1,54 @@
-//! ZooKeeper's lock, after the recipe of its documentation: each waiter creates an ephemeral sequential node, the
-//! lowest has the lock, and each other client watches the node before its own.
+//! ZooKeeper's lock, by its documented recipe: each client creates an ephemeral sequential node, the lowest has the
+//! lock, and each other client watches the node before its own.
 //!
 //! ```text
 //!   client                          server
 //!     │ create /lock/n-, ephemeral, sequential
 //!     │──────────────────────────────►│   decided by a majority
 //!     │ getChildren /lock             │
-//!     │──────────────────────────────►│   mine is the lowest: locked
-//!     │ getData of the one before mine, watched
+//!     │──────────────────────────────►│   own node is the lowest: locked
+//!     │ getData of the preceding node, with a watch
 //!     │──────────────────────────────►│
 //!     │◄────── it was deleted ────────│   back to getChildren
 //!     │ delete                        │
 //!     │──────────────────────────────►│   unlocked
 //! ```
 //!
-//! Messages are encoded here, in ZooKeeper's "jute" (big-endian numbers, length-prefixed strings): five requests do not
-//! justify a client library with dozens of dependencies. getData instead of exists, since a watch on a deleted node
-//! would stay forever.
+//! Five requests do not justify a client library, so messages are encoded here (jute: big-endian, length-prefixed).
+//! getData instead of exists, since a watch on a deleted node would stay forever.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use crate::door::{Failure, LEASE};
+use crate::system::{Failure, LEASE};
 
-/// Request types, and the number of unsolicited answers.
+/// Request types, and the request number of events.
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const GET_CHILDREN: i32 = 8;
 const EVENT: i32 = -1;
-/// Node types: permanent, or deleted with its session and numbered.
+/// Node types.
 const PERSISTENT: i32 = 0;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
-/// Permissions: everything.
+/// All permissions.
 const ALL: i32 = 31;
 /// Error codes.
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
-/// No answer of a bench is longer.
+/// The limit of an answer.
 const MOST: usize = 1 << 20;
 
 /// One client's session.
 pub struct Client {
     stream: BufReader<TcpStream>,
-    /// The node whose children wait.
+    /// The parent of the clients' nodes.
     lock: String,
-    /// Our child node, if there is one.
+    /// The client's node.
     mine: String,
     requests: i32,
-    /// Whether the watched node was deleted.
     deleted: bool,
 }
 
@@ -61,20 +59,19 @@ impl Client {
         let (stream, lock) = (BufReader::new(stream), format!("/{name}"));
         let mut client = Self { stream, lock, mine: String::new(), requests: 0, deleted: false };
         let timeout = i32::try_from(LEASE.as_millis())?;
-        // Version 0, no transaction seen, a new session without password, not read-only.
+        // Version 0, last transaction 0, a new session without password, not read-only.
         let hello = Message::default().int(0).long(0).int(timeout).long(0).bytes(&[0; 16]).boolean(false);
         client.send(&hello).await?;
         let answer = client.receive().await?;
         let mut answer = Answer(&answer);
         let (_version, granted) = (answer.int()?, answer.int()?);
         if granted < timeout {
-            return Err(format!("zookeeper: a session of {granted} ms and not {timeout}").into());
+            return Err(format!("zookeeper: session of {granted} ms instead of {timeout}").into());
         }
         Ok(client)
     }
 
-    /// Creates the node whose children wait.
-    pub async fn found(&mut self) -> Result<(), Failure> {
+    pub async fn prepare(&mut self) -> Result<(), Failure> {
         let lock = self.lock.clone();
         match self.create(&lock, PERSISTENT).await? {
             Ok(_) | Err(NODE_EXISTS) => Ok(()),
@@ -82,12 +79,12 @@ impl Client {
         }
     }
 
-    /// Waits for the lock. The fencing number is the node's sequence number, from 1.
+    /// Waits for the lock, and returns the node's sequence number, from 1, as fencing number.
     pub async fn lock(&mut self) -> Result<u64, Failure> {
         let path = format!("{}/n-", self.lock);
         self.mine = self.create(&path, EPHEMERAL_SEQUENTIAL).await?.map_err(|code| failed("create", code))?;
         let mine = self.mine.rsplit('/').next().unwrap_or_default().to_owned();
-        // Sequence numbers have the same number of digits, so they sort as text.
+        // Sequence numbers have leading zeros, so they sort as text.
         while let Some(before) = self.children().await?.into_iter().filter(|child| *child < mine).max() {
             self.wait_until_deleted(&format!("{}/{before}", self.lock)).await?;
         }
@@ -100,7 +97,7 @@ impl Client {
         self.ask(DELETE, message).await?.map(drop).map_err(|code| failed("delete", code))
     }
 
-    /// Creates a node. Returns its path or the server's error code.
+    /// Creates a node, and returns its path or the server's error code.
     async fn create(&mut self, path: &str, kind: i32) -> Result<Result<String, i32>, Failure> {
         let message = Message::default().text(path).bytes(&[]);
         let message = message.int(1).int(ALL).text("world").text("anyone").int(kind);
@@ -129,13 +126,13 @@ impl Client {
             let message = self.receive().await?;
             match Answer(&message).int()? {
                 EVENT => self.deleted = true,
-                number => return Err(format!("zookeeper: an answer to {number}, which nobody asked").into()),
+                number => return Err(format!("zookeeper: unsolicited answer to request {number}").into()),
             }
         }
         Ok(())
     }
 
-    /// Sends a request. Returns the answer without its header, or the server's error code.
+    /// Sends a request, and returns the answer without header, or the server's error code.
     async fn ask(&mut self, kind: i32, message: Message) -> Result<Result<Vec<u8>, i32>, Failure> {
         self.requests += 1;
         self.send(&Message::default().int(self.requests).int(kind).then(&message)).await?;
@@ -147,7 +144,9 @@ impl Client {
                 (EVENT, _) => self.deleted = true,
                 (number, 0) if number == self.requests => return Ok(Ok(answer.0.to_vec())),
                 (number, code) if number == self.requests => return Ok(Err(code)),
-                (number, _) => return Err(format!("zookeeper: {number} was answered, not {}", self.requests).into()),
+                (number, _) => {
+                    return Err(format!("zookeeper: answer to request {number} instead of {}", self.requests).into());
+                }
             }
         }
     }
@@ -160,7 +159,7 @@ impl Client {
     async fn receive(&mut self) -> Result<Vec<u8>, Failure> {
         let length = usize::try_from(self.stream.read_i32().await?)?;
         if length > MOST {
-            return Err(format!("zookeeper: an answer of {length} bytes").into());
+            return Err(format!("zookeeper: answer of {length} bytes").into());
         }
         let mut answer = vec![0; length];
         self.stream.read_exact(&mut answer).await?;
@@ -172,7 +171,6 @@ fn failed(what: &str, code: i32) -> Failure {
     format!("zookeeper: {what} failed with code {code}").into()
 }
 
-/// A message being encoded.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -193,7 +191,7 @@ impl Message {
     }
 
     fn bytes(self, value: &[u8]) -> Self {
-        let length = i32::try_from(value.len()).expect("what a bench says is short");
+        let length = i32::try_from(value.len()).expect("messages are short");
         let mut message = self.int(length);
         message.0.extend(value);
         message
@@ -209,25 +207,25 @@ impl Message {
     }
 }
 
-/// The unread rest of a message.
+/// The rest of a message.
 struct Answer<'a>(&'a [u8]);
 
 impl Answer<'_> {
     fn int(&mut self) -> Result<i32, Failure> {
-        let (number, rest) = self.0.split_first_chunk().ok_or("zookeeper: an answer ends early")?;
+        let (number, rest) = self.0.split_first_chunk().ok_or("zookeeper: truncated answer")?;
         self.0 = rest;
         Ok(i32::from_be_bytes(*number))
     }
 
     fn long(&mut self) -> Result<i64, Failure> {
-        let (number, rest) = self.0.split_first_chunk().ok_or("zookeeper: an answer ends early")?;
+        let (number, rest) = self.0.split_first_chunk().ok_or("zookeeper: truncated answer")?;
         self.0 = rest;
         Ok(i64::from_be_bytes(*number))
     }
 
     fn text(&mut self) -> Result<String, Failure> {
         let length = usize::try_from(self.int()?)?;
-        let (text, rest) = self.0.split_at_checked(length).ok_or("zookeeper: an answer ends early")?;
+        let (text, rest) = self.0.split_at_checked(length).ok_or("zookeeper: truncated answer")?;
         self.0 = rest;
         Ok(String::from_utf8(text.to_vec())?)
     }

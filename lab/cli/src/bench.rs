@@ -27,7 +27,7 @@ pub struct Options {
     /// Also measure with this delay of all messages between processes; several with commas: 5ms,20ms
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = delay)]
     delay: Vec<Duration>,
-    /// Measure recovery instead: the time from the kill of a holder to the next grant; also of etcd and Redis if installed
+    /// Measure the time from the kill of a holder to the next grant instead; also of etcd and Redis if installed
     #[arg(long, conflicts_with_all = ["against", "delay"])]
     recovery: bool,
     /// Session length or lease of the killed holder; several with commas

@@ -15,10 +15,7 @@ pub enum Error {
     #[error("{0}")]
     Input(#[from] MatrixError),
     #[error("cannot use {path}: {source}. Check the file, or choose another one")]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     #[error("{failure}\nTo repeat: {again}")]
     Broken {
         failure: Box<Failure>,
@@ -74,7 +71,7 @@ fn code(error: &Error) -> u8 {
             peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,
         },
         Error::Bench(error) => match error {
-            peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
+            peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::NoAnswer { .. } => UNAVAILABLE,
             peerlock_bench::Error::Child { .. } | peerlock_bench::Error::Io(_) => SOFTWARE,
             peerlock_bench::Error::Broken { .. } => BROKEN,
             peerlock_bench::Error::Interrupted => INTERRUPTED,

@@ -39,8 +39,8 @@ pub struct Options {
     speed: u32,
     /// Kill a peer's process at this time, and restart it empty after DOWN; repeatable
     ///
-    /// TARGET is a peer's number, holder, waiter or busiest: 3@100s, holder@100s+20s. Every potential victim has its own
-    /// process.
+    /// TARGET is a peer's number, holder, waiter or busiest: 3@100s, holder@100s+20s. Every potential victim has its
+    /// own process.
     #[arg(long, value_name = "TARGET@TIME[+DOWN]")]
     kill: Vec<Kill>,
     /// Partition the processes into two halves from one time to another: 100s/130s
@@ -167,8 +167,8 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let places = options.on.len().min(processes);
         writeln!(
             out,
-            "on {places} machines, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; the order of \
-             closer events is uncertain",
+            "on {places} machines, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; the \
+             order of closer events is uncertain",
             apart * f64::from(speed)
         )?;
     }
@@ -209,7 +209,9 @@ fn print_path(options: &Options, page: Option<PathBuf>) -> Result<()> {
 fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Result<()> {
     let seed = options.flags.seed.unwrap_or(1);
     if options.flags != (Flags { seed: options.flags.seed, ..Flags::default() }) {
-        return Err(Error::Usage("a table has its own settings: leave out all flags but --seed and --processes".into()));
+        return Err(Error::Usage(
+            "a table has its own settings: leave out all flags but --seed and --processes".into(),
+        ));
     }
     let bar = progress_bar();
     let steps = |name: &str, of: usize| {

@@ -154,14 +154,13 @@ fn quick_run_has_all_numbers_and_leaves_no_process_behind() {
     assert_eq!(names, expected);
     assert!(cases[semaphore]["held"]["p50_us"].as_f64().unwrap() >= 10_000.0, "{}", cases[semaphore]);
     assert_eq!(report["memory"]["waiting"], 1000);
-    assert!(report["targets"].as_array().unwrap().iter().all(|target| target["met"].is_boolean()));
     check_delays(&report);
 
     assert_eq!(fs::read(out.join("bench.json")).unwrap(), output.stdout);
     let page = fs::read_to_string(out.join("bench.html")).unwrap();
-    for words in ["<h2>Hand-over with delayed messages</h2>", "8 clients in 8 processes, hold time 10 ms, delay 5 ms", "--quick"]
-    {
-        assert!(page.contains(words), "{words}: {page}");
+    let case = "8 clients in 8 processes, hold time 10 ms, delay 5 ms";
+    for text in ["<h2>Hand-over with delayed messages</h2>", case, "--quick"] {
+        assert!(page.contains(text), "{text}: {page}");
     }
     assert!(servers.iter().all(|peer| page.contains(&format!("<span class=\"name\">{peer}</span>"))), "{page}");
     assert!(!page.contains("NaN") && !page.contains("inf%"), "{page}");
@@ -280,8 +279,8 @@ fn invalid_options_are_refused_at_once() {
         (&["--recovery", "--times", "0"], 64, "--times"),
         (&["--out", "/proc/self/exe"], 73, "choose another directory with --out"),
         (&["--out", "/proc/nowhere"], 73, "choose another directory with --out"),
-        (&["--against", "etcd"], 69, "install it (etcd-server in Debian)"),
-        (&["--against", "redis"], 69, "do without --against redis"),
+        (&["--against", "etcd"], 69, "Install it (etcd-server in Debian)"),
+        (&["--against", "redis"], 69, "omit --against redis"),
         (&["--against", "zookeeper"], 69, "java is missing"),
     ] {
         let output = bench(arguments);

@@ -21,7 +21,10 @@ fn compare_writes_a_page_and_its_data() {
     let printed = String::from_utf8(run.get_output().stdout.clone()).unwrap();
     let page = out.path().join("live.html");
     assert!(printed.ends_with(&format!("\n{}\n", page.display())), "{printed}");
-    assert!(printed.contains("entries per second") && printed.contains("busiest peer receives, per entry"), "{printed}");
+    assert!(
+        printed.contains("entries per second") && printed.contains("busiest peer receives, per entry"),
+        "{printed}"
+    );
     let html = std::fs::read_to_string(page).unwrap();
     for heading in
         ["Messages per entry", "Mean wait", "Long waits", "Throughput", "Load of the busiest peer", "All numbers"]

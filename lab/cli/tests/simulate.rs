@@ -85,7 +85,7 @@ fn all_counts_are_printed_by_name() {
 
 /// A result says how it came about: its setting is whole, and is a command that gives the same numbers.
 #[test]
-fn the_setting_of_a_result_repeats_it() {
+fn setting_of_a_result_repeats_it() {
     for line in [
         SMALL.to_string(),
         format!("--protocol sigma {OPEN} --loss 0.01 --count-violations --seed 7"),
@@ -104,9 +104,8 @@ fn the_setting_of_a_result_repeats_it() {
     assert_eq!((&setting["think-rate"], &setting["latency"]), (&0.5.into(), &"constant:1s".into()));
 }
 
-/// Who waits for a long run is not told when it is over that its numbers cannot be written.
 #[test]
-fn a_file_that_cannot_be_written_is_said_before_the_run() {
+fn unwritable_file_is_refused_before_the_run() {
     let mut command = Command::cargo_bin("peerlock-lab").unwrap();
     let long = "simulate --peers 1000 --entries 1000000000 --trials-csv /nowhere/trials.csv";
     let run = command.args(long.split_whitespace()).timeout(Duration::from_secs(60)).assert().code(66);
@@ -115,7 +114,7 @@ fn a_file_that_cannot_be_written_is_said_before_the_run() {
 }
 
 #[test]
-fn each_trials_numbers_are_written_also_if_nobody_reads_the_table() {
+fn trials_are_written_if_standard_output_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trials.csv");
     let (reader, writer) = std::io::pipe().unwrap();
@@ -126,9 +125,9 @@ fn each_trials_numbers_are_written_also_if_nobody_reads_the_table() {
     assert_eq!(std::fs::read_to_string(file).unwrap().lines().count(), 4);
 }
 
-/// §4 of the Fair-K paper: the plateau of 355 s.
+/// Fair-K paper, §4: 355 s.
 #[test]
-fn the_published_plateau_comes_out() {
+fn published_plateau_is_reproduced() {
     let object = json("--entries 200 --trials 2 --think-rate 0.5");
     let mean = object["steady"]["mean"].as_f64().unwrap();
     assert!((mean / 354.667 - 1.0).abs() < 1e-3, "{mean}");
@@ -234,7 +233,7 @@ fn every_fault_can_be_injected_into_every_workload() {
 
 /// Three replicas that are reset every 2 s elect two holders.
 #[test]
-fn a_violation_stops_the_run_unless_it_is_counted() {
+fn violation_stops_the_run_unless_counted() {
     let run = "--protocol sigma --replicas 3 --votes 2 --replica-life 2s --hold 1s --arrival-rate 1 --trials 1";
     let output = peerlock(&format!("simulate {run}"));
     let error = String::from_utf8(output.stderr).unwrap();

@@ -1,8 +1,7 @@
-//! How certain a measured number is.
+//! Confidence intervals.
 //!
-//! Trials of one setting are independent: each has its own random numbers. A mean over trials has Student's 95 %
-//! confidence interval, a share of the trials Wilson's. A number over all entries of all trials, such as a percentile,
-//! has the interval of its per-trial values. The longest wait of all trials has none: it grows with their number.
+//! Trials are independent. A mean over trials has Student's 95 % interval, a share of the trials Wilson's, and a
+//! percentile that of its per-trial values. The longest wait of all trials has none: it grows with their number.
 
 use crate::figure::Range;
 use crate::metric::{Measured, Metric};
@@ -10,9 +9,8 @@ use crate::metric::{Measured, Metric};
 /// A measured number and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The number itself.
     pub value: f64,
-    /// Lower and upper end, if the number has an interval.
+    /// Lower and upper end.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -31,13 +29,11 @@ impl Estimate {
         Some(Self { value, interval })
     }
 
-    /// A number whose interval is unknown.
     pub fn without_interval(value: f64) -> Self {
         Self { value, interval: None }
     }
 
-    /// Divides by an independent estimate: relative errors add in quadrature. `None` for a division by 0; a value of 0
-    /// has no relative error.
+    /// Divides by an independent estimate: relative errors add in quadrature. `None` for a division by 0.
     pub fn over(self, other: Self) -> Option<Self> {
         let value = Some(self.value / other.value).filter(|value| value.is_finite())?;
         let relative = |estimate: Self| Some((estimate.interval?.1 - estimate.value) / estimate.value);
@@ -46,8 +42,8 @@ impl Estimate {
         Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
     }
 
-    /// Returns the bend of three independent numbers at these places: the slope from the second to the third, divided
-    /// by that from the first to the second. Their contributions to the error add in quadrature.
+    /// Returns the bend of three independent numbers: the slope from the second to the third, divided by that from the
+    /// first to the second. Errors add in quadrature.
     pub fn bend([(x, from), (y, by), (z, to)]: [(f64, Self); 3]) -> Option<Self> {
         let (first, second, places) = (by.value - from.value, to.value - by.value, (y - x) / (z - y));
         let value = Some(second / first * places).filter(|value| value.is_finite())?;

@@ -1,8 +1,7 @@
-//! Figures of the papers and our own, made with the simulator.
+//! Figures of the papers and of our own, made with the simulator.
 //!
-//! A figure is an experiment file ([`Figure`], TOML). A [`Plan`] resolves the runs of some figures and does each once.
-//! A [`Store`] keeps finished points, so that an interrupted run can continue. [`report::write`] writes one page with
-//! plots, tables, and every published number beside the measured one.
+//! A figure is an experiment file ([`Figure`], TOML). A [`Plan`] has the runs of some figures, each once. A [`Store`]
+//! keeps finished points, so that an interrupted run can continue. [`report::write`] writes the page.
 
 mod error;
 mod estimate;

@@ -14,7 +14,7 @@ macro_rules! files {
     };
 }
 
-/// Every figure's ID and file, in the order of the report.
+/// All figures in the order of the report.
 const FILES: &[(&str, &str)] = files! {
     "fair-k/fig2"
     "fair-k/fig3"
@@ -50,8 +50,8 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/peers"
 };
 
-/// Returns the figures with these IDs or ID prefixes; all if `names` is empty. A name that ends with `.toml` is a
-/// user's file; its figure is named after it, such as `own/mine`.
+/// Returns the figures with these IDs or groups; all if `names` is empty. A name that ends with `.toml` is a user's
+/// file, whose figure has an ID such as `own/mine`.
 ///
 /// # Errors
 /// No figure has such an ID, or a file cannot be used.
@@ -61,8 +61,7 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     for file in files {
         let figure = own(Path::new(file))?;
         if figures.iter().any(|other: &Figure| other.id == figure.id) {
-            let what =
-                format!("another one is called {}, too, and would be overwritten: give it another name", figure.id);
+            let what = format!("another file also has the ID {}: rename one of them", figure.id);
             return Err(Error::File { path: file.into(), what });
         }
         figures.push(figure);
@@ -77,7 +76,7 @@ fn own(path: &Path) -> Result<Figure, Error> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let id = format!("own/{}", stem.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     let figure = Figure::parse(&id, &source).map_err(unusable)?;
-    // Reports wrong settings here, with the file's name.
+    // Reports invalid settings with the file's name.
     [false, true].into_iter().try_for_each(|quick| figure.clone().resolve(quick, 1).map(drop)).map_err(unusable)?;
     Ok(figure)
 }
@@ -86,7 +85,7 @@ fn built_in(names: &[&String]) -> Result<Vec<Figure>, Error> {
     let named = |id: &str, name: &str| id == name || id.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     for name in names {
         if !FILES.iter().any(|(id, _)| named(id, name)) {
-            return Err(Error::Unknown { name: (*name).clone(), near: meant(name) });
+            return Err(Error::Unknown { name: (*name).clone(), near: similar(name) });
         }
     }
     let chosen = FILES.iter().filter(|(id, _)| names.is_empty() || names.iter().any(|name| named(id, name)));
@@ -95,13 +94,12 @@ fn built_in(names: &[&String]) -> Result<Vec<Figure>, Error> {
         .collect()
 }
 
-/// Returns similar IDs or groups.
-fn meant(name: &str) -> Vec<String> {
+fn similar(name: &str) -> Vec<String> {
     let mut known: Vec<&str> = FILES.iter().filter_map(|(id, _)| Some(id.split_once('/')?.0)).collect();
     known.dedup();
     known.extend(FILES.iter().map(|(id, _)| *id));
     let near = near(name, known.into_iter());
-    // A listed group stands for its figures.
+    // A group includes its figures.
     let is_in = |id: &str, group: &str| id.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'));
     near.iter().filter(|id| !near.iter().any(|group| is_in(id, group))).map(ToString::to_string).collect()
 }
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_id_and_by_the_beginning_of_it() {
+    fn figures_are_selected_by_id_or_group() {
         assert_eq!(ids(&[]).unwrap().len(), FILES.len());
         assert_eq!(
             ids(&["fair-k"]).unwrap(),
@@ -132,7 +130,7 @@ mod tests {
 
     #[test]
     fn unknown_figure_is_refused_with_similar_names() {
-        for (name, sentence) in [
+        for (name, message) in [
             ("fig8", "there is no figure \"fig8\"; did you mean sigma/fig8?"),
             (
                 "fig2",
@@ -144,10 +142,10 @@ mod tests {
             ("faluts", "there is no figure \"faluts\"; did you mean faults?"),
             ("coordinater", "there is no figure \"coordinater\"; did you mean coordinator?"),
             ("fair", "there is no figure \"fair\"; did you mean fair-k?"),
-            ("lambda", "there is no figure \"lambda\"; peerlock-lab reproduce --list shows them all"),
-            ("", "there is no figure \"\"; peerlock-lab reproduce --list shows them all"),
+            ("lambda", "there is no figure \"lambda\"; peerlock-lab reproduce --list shows all figures"),
+            ("", "there is no figure \"\"; peerlock-lab reproduce --list shows all figures"),
         ] {
-            assert_eq!(ids(&[name]).unwrap_err(), sentence);
+            assert_eq!(ids(&[name]).unwrap_err(), message);
         }
     }
 
@@ -163,8 +161,8 @@ mod tests {
         assert_eq!(ids(&[&name, "beyond/idle"]).unwrap(), ["beyond/idle", "own/my-waits"]);
         let other = dir.path().join("my-waits.toml").to_string_lossy().into_owned();
         fs::write(&other, source).unwrap();
-        let said = ids(&[&name, &other]).unwrap_err();
-        assert!(said.contains("another one is called own/my-waits, too"), "{said}");
+        let error = ids(&[&name, &other]).unwrap_err();
+        assert!(error.contains("another file also has the ID own/my-waits"), "{error}");
         fs::write(&path, source.replace("peers = 100", "peers = 0")).unwrap();
         assert!(ids(&[&name]).unwrap_err().contains("peers must be at least 1"));
     }
@@ -184,8 +182,7 @@ mod tests {
         assert_eq!(found, FILES.len());
     }
 
-    /// Resolves every run of every file, so that no full run fails after an hour; each run survives a round trip
-    /// through its command and through JSON.
+    /// Every run is resolved, and round-trips through its command and JSON.
     #[test]
     fn every_file_is_valid_and_every_run_repeatable() {
         for figure in select(&[]).unwrap() {
@@ -195,7 +192,7 @@ mod tests {
                 let resolved = resolved.unwrap_or_else(|what| panic!("{id}, quick {quick}: {what}"));
                 for dot in resolved.dots.iter().flatten().flatten() {
                     let Point::Simulated(setting) = &dot.point else { continue };
-                    assert_eq!(typed(setting), *setting, "{id}: {}", setting.command());
+                    assert_eq!(parsed(setting), *setting, "{id}: {}", setting.command());
                     let json = serde_json::to_string(setting).unwrap();
                     assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), *setting, "{id}: {json}");
                 }
@@ -203,7 +200,7 @@ mod tests {
         }
     }
 
-    fn typed(setting: &Setting) -> Setting {
+    fn parsed(setting: &Setting) -> Setting {
         let command = Flags::augment_args(Command::new("simulate")).no_binary_name(true);
         let matches = command.try_get_matches_from(setting.arguments()).unwrap();
         Flags::from_arg_matches(&matches).unwrap().try_into().unwrap()

@@ -1,93 +1,85 @@
-//! The metrics of a run and their names.
+//! The metrics of a run.
 
 use std::collections::BTreeMap;
 
 use peerlock_sim::{Harm, Report, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
-/// The prefix of message types that only backups need.
+/// The prefix of the message types of backups.
 const BACKUP: &str = "backup ";
 
-/// The results of a run: everything that a figure can use, small enough for a file. Times in seconds.
+/// The results of a run that figures can use. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Measured {
-    /// The number of grants.
     pub entries: u64,
-    /// The share of slot time, from 0 to 1, in which a slot was free while a client waited; not of rounds.
+    /// The share of slot time in which a slot was free while a client waited; not of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_while_waiting: Option<f64>,
     /// Grants that overtook an earlier request; not of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_inversions: Option<u64>,
-    /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
+    /// Percentiles from 0 to 100 of each peer's longest wait in steady state, over all trials.
     pub longest_of_peers: Vec<f64>,
-    /// The mean of `longest_of_peers` over all trials.
+    /// Their mean.
     pub longest_of_peers_mean: Option<f64>,
-    /// Grants in steady state.
     pub steady_entries: u64,
-    /// Messages in steady state.
     pub steady_messages: u64,
-    /// Messages of the whole runs, by type.
     pub messages: BTreeMap<String, u64>,
-    /// Waits over the whole runs.
     pub whole: Option<Wait>,
-    /// Waits in steady state.
     pub steady: Option<Wait>,
-    /// The spread of waits by theory, if nothing was run.
+    /// The spread of waits by theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// Entries per second in the measured part of an open run.
+    /// Entries per second, of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
-    /// Grants that violate mutual exclusion, per entry; of an open run.
+    /// Violating grants per entry, of an open run or of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violations: Option<f64>,
-    /// The messages of the worst client relative to the bound for its position; of an open run.
+    /// The messages of the worst client relative to its bound, of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
-    /// The share of trials in which every client was served, exclusion held, and all fencing numbers were new.
+    /// The share of trials without violations, starvation or repeated fencing numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
-    /// The share of trials in which exclusion was violated.
+    /// The share of trials with a violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violated: Option<f64>,
     /// The share of trials in which a live client was never served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<f64>,
-    /// The share of trials that were stopped because a peer found its own state inconsistent.
+    /// The share of trials that were stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<f64>,
     /// The time from a catastrophe until all slots are in use again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<f64>,
-    /// The longest time in which a client waited, a slot was free and no grant happened: the mean over trials.
+    /// The longest time without a grant while a client waited and a slot was free: the mean over trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standstill: Option<f64>,
     /// Fencing numbers that were not new, per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing: Option<f64>,
-    /// Messages that only backups need, per entry.
+    /// Messages of backups per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_messages: Option<f64>,
-    /// Results of rounds on an overlay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
-    /// Why the first stopped trial was stopped.
+    /// Why the first trial was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
-    /// The variation between trials, by metric, for those with an interval.
+    /// The variation between trials, by metric.
     #[serde(default)]
     pub scatter: BTreeMap<String, Scatter>,
 }
 
-/// The variation of one metric between the trials of a run.
+/// The variation of a metric between trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Scatter {
-    /// The number of trials with a value.
     pub trials: u32,
-    /// The standard deviation of a trial.
+    /// The standard deviation.
     pub deviation: f64,
 }
 
@@ -102,30 +94,27 @@ impl Scatter {
     }
 }
 
-/// Results of rounds on an overlay; numbers per trial.
+/// Results of rounds, per trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OfRounds {
     /// Messages of the protocol, counted per hop.
     sent: f64,
-    /// Grants during the rounds.
     grants: f64,
     /// Messages of the overlay, and acknowledgements of hops.
     upkeep: f64,
-    /// Requests that were never served.
     stuck: f64,
-    /// Messages that a peer received in a round: the percentiles from 0 to 100.
+    /// Percentiles from 0 to 100 of the messages that a peer received in a round.
     load: Vec<f64>,
-    /// The mean of `load` over all peers, rounds and trials.
+    /// Their mean.
     load_mean: Option<f64>,
 }
 
-/// Computed values, without a run.
+/// Computed values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Theory {
-    /// Entries per second.
     pub throughput: Option<f64>,
-    /// The probability that a second client is granted a slot during one hold time.
+    /// The probability of a violation during a hold.
     pub violations: Option<f64>,
     /// The difference between the longest and the mean wait, in seconds.
     pub spread: Option<f64>,
@@ -199,7 +188,7 @@ impl Measured {
         }
     }
 
-    /// Converts the harm to clients, which every kind of run reports.
+    /// Converts the results that every kind of run has.
     fn of_harm(report: &Report) -> Self {
         let trials = if report.each.is_empty() { std::slice::from_ref(report) } else { &report.each };
         let share = |is_so: fn(Harm) -> bool| {
@@ -248,16 +237,15 @@ impl Measured {
     }
 }
 
-/// A number measured in a run.
+/// A metric of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name in experiment files and tables.
+    /// The name in experiment files and tables.
     pub name: &'static str,
-    /// The unit in tables, such as `s`.
     pub unit: &'static str,
-    /// How it is measured, for the reader of a report.
+    /// A description for the report.
     pub reading: &'static str,
-    /// Whether it has a confidence interval; extremes over trials have none.
+    /// Extremes over all trials have no confidence interval.
     pub has_interval: bool,
     /// Whether it is a share of the trials.
     pub is_share: bool,
@@ -265,7 +253,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Every metric that an experiment file can name.
+    /// All metrics.
     pub const ALL: &[Self] = &[
         Self::new("mean", "s", "mean wait of all entries in steady state", |run| Some(run.steady?.mean)),
         Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),
@@ -292,10 +280,8 @@ impl Metric {
         Self::new("whole-trial-max", "s", "longest wait of each trial, mean over the trials; whole runs", |run| {
             Some(run.whole?.mean_of_trial_max)
         }),
-        Self::new("peer-max-min", "s", "each peer's longest wait in steady state: the luckiest peer", |run| {
-            run.longest(0)
-        })
-        .without_interval(),
+        Self::new("peer-max-min", "s", "each peer's longest wait in steady state: minimum", |run| run.longest(0))
+            .without_interval(),
         Self::new("peer-max-p10", "s", "each peer's longest wait in steady state: 10th percentile", |run| {
             run.longest(10)
         }),
@@ -318,23 +304,19 @@ impl Metric {
         Self::new("messages", "per entry", "messages of all types per entry, in steady state", |run| {
             per_entry(run.steady_messages, run.steady_entries)
         }),
-        // For rounds the same as `messages`: messages are counted as long as there are rounds.
+        // The same as `messages` for rounds, which count messages until their end.
         Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
             let entries = if run.rounds.is_some() { run.steady_entries } else { run.entries };
             per_entry(run.messages.values().sum(), entries)
         }),
-        Self::new("idle", "%", "share of slot time in which a slot was free and somebody waited; whole runs", |run| {
+        Self::new("idle", "%", "share of slot time in which a slot was free and a client waited; whole runs", |run| {
             Some(100.0 * run.idle_while_waiting?)
         }),
-        Self::new("overtaking", "%", "share of entries past somebody who had asked earlier; whole runs", |run| {
+        Self::new("overtaking", "%", "share of entries that overtook an earlier request; whole runs", |run| {
             Some(100.0 * per_entry(run.order_inversions?, run.entries)?)
         }),
-        Self::new("throughput", "per second", "entries per second while it was measured; open runs", |run| {
-            run.throughput
-        }),
-        Self::new("violations", "per entry", "share of entries beside somebody else; of whole runs", |run| {
-            run.violations
-        }),
+        Self::new("throughput", "per second", "entries per second of measured time; open runs", |run| run.throughput),
+        Self::new("violations", "per entry", "share of entries without a free slot; whole runs", |run| run.violations),
         Self::new(
             "worst-client",
             "%",
@@ -348,10 +330,10 @@ impl Metric {
             "messages of the protocol in a trial, one per hop and per direct message",
             |run| Some(run.rounds.as_ref()?.sent),
         ),
-        Self::new("grants", "entries", "how many went inside in a trial, during the rounds", |run| {
+        Self::new("grants", "entries", "entries of a trial, during the rounds", |run| {
             Some(run.rounds.as_ref()?.grants)
         }),
-        Self::new("stuck", "requests", "requests of a trial that were never served, though everybody left", |run| {
+        Self::new("stuck", "requests", "requests of a trial that were never served", |run| {
             Some(run.rounds.as_ref()?.stuck)
         }),
         Self::new("upkeep", "messages", "messages of the overlay, and confirmations of hops, in a trial", |run| {
@@ -360,26 +342,20 @@ impl Metric {
         Self::new(
             "survived",
             "of the trials",
-            "share of trials in which everybody was served, nobody beside too many others, and all fencing numbers \
-             were new",
+            "share of trials in which every client was served, safety held, and all fencing numbers were new",
             |run| run.survived,
         )
         .share(),
-        Self::new(
-            "violated",
-            "of the trials",
-            "share of trials in which somebody was let in beside too many others",
-            |run| run.violated,
-        )
-        .share(),
-        Self::new("starved", "of the trials", "share of trials in which somebody who lives was never served", |run| {
+        Self::new("violated", "of the trials", "share of trials with more holders than slots", |run| run.violated)
+            .share(),
+        Self::new("starved", "of the trials", "share of trials in which a live client was never served", |run| {
             run.starved
         })
         .share(),
         Self::new(
             "stopped",
             "of the trials",
-            "share of trials that were stopped, since a peer had found its own state broken or messages bred",
+            "share of trials that were stopped by an inconsistent peer or endless messages",
             |run| run.stopped,
         )
         .share(),
@@ -392,8 +368,8 @@ impl Metric {
         Self::new(
             "standstill",
             "s",
-            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the \
-             trials; one that never ends is not in it, but among those who are never served",
+            "longest time of a trial without an entry while a client waited and a slot was free, mean over the trials; \
+             without those that never end",
             |run| run.standstill,
         ),
         Self::new("fencing", "per entry", "share of entries with a fencing number that is not new", |run| run.fencing),
@@ -403,13 +379,17 @@ impl Metric {
             "messages of the backups (states, confirmations, recovery) per entry; whole runs",
             |run| run.backup_messages,
         ),
-        Self::new("load-mean", "messages", "messages that a peer gets in a round: mean", |run| {
+        Self::new("load-mean", "messages", "messages that a peer receives in a round: mean", |run| {
             run.rounds.as_ref()?.load_mean
         }),
-        Self::new("load-p50", "messages", "messages that a peer gets in a round: median", |run| run.load(50)),
-        Self::new("load-p90", "messages", "messages that a peer gets in a round: 90th percentile", |run| run.load(90)),
-        Self::new("load-p99", "messages", "messages that a peer gets in a round: 99th percentile", |run| run.load(99)),
-        Self::new("load-max", "messages", "messages that a peer gets in a round: the most of any", |run| run.load(100))
+        Self::new("load-p50", "messages", "messages that a peer receives in a round: median", |run| run.load(50)),
+        Self::new("load-p90", "messages", "messages that a peer receives in a round: 90th percentile", |run| {
+            run.load(90)
+        }),
+        Self::new("load-p99", "messages", "messages that a peer receives in a round: 99th percentile", |run| {
+            run.load(99)
+        }),
+        Self::new("load-max", "messages", "messages that a peer receives in a round: maximum", |run| run.load(100))
             .without_interval(),
     ];
 
@@ -443,7 +423,7 @@ impl Metric {
         })
     }
 
-    /// Returns its value in a run; `None` if the run was too short.
+    /// Returns its value; `None` if the run has none.
     pub fn of(&self, run: &Measured) -> Option<f64> {
         (self.of)(run)
     }
@@ -458,8 +438,7 @@ impl Measured {
         self.rounds.as_ref()?.load.get(percent).copied()
     }
 
-    /// Returns what a figure without a metric shows of each peer: its description with the unit, and the percentiles
-    /// from 0 to 100.
+    /// Returns the distribution of a figure without a metric: its description, and percentiles from 0 to 100.
     pub fn distribution(&self) -> (&'static str, &[f64]) {
         match &self.rounds {
             Some(rounds) => ("messages in a round at most", &rounds.load),
@@ -523,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_names_every_metric() {
+    fn documentation_names_every_metric() {
         let page = include_str!("../../docs/reproduce.md");
         for metric in Metric::ALL {
             assert!(page.contains(&format!("`{}`", metric.name)), "{}", metric.name);
@@ -531,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_reads_its_own_number() {
+    fn each_metric_has_its_own_value() {
         for (name, value) in [
             ("mean", 300.0),
             ("p50", 301.0),
@@ -588,9 +567,9 @@ mod tests {
         assert_eq!(Metric::named("peer-max-p90").unwrap().of(&short), None);
         assert_eq!(Metric::named("whole-mean").unwrap().of(&short), Some(100.0));
         let closed = Measured { rounds: None, ..run() };
-        assert_eq!(Metric::named("whole-messages").unwrap().of(&closed), Some(3.0), "of all entries");
+        assert_eq!(Metric::named("whole-messages").unwrap().of(&closed), Some(3.0), "per entry of the whole run");
         let theory = Measured::from(Theory::default());
-        assert_eq!(Metric::named("idle").unwrap().of(&theory), None, "nothing was run");
+        assert_eq!(Metric::named("idle").unwrap().of(&theory), None, "computed");
     }
 
     #[test]

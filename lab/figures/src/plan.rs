@@ -1,4 +1,4 @@
-//! All runs of some figures, each done once even if several figures share it.
+//! The runs of some figures, each once even if several figures share it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,24 +18,24 @@ use crate::store::Store;
 /// The runs of some figures.
 #[derive(Debug)]
 pub struct Plan {
-    /// The figures, with every run resolved.
+    /// The figures.
     pub figures: Vec<Resolved>,
-    /// Whether this is the quick run.
+    /// Whether this is a quick run.
     pub quick: bool,
-    /// Every distinct run, in the order of the figures.
+    /// The distinct runs, in the order of the figures.
     points: Vec<Point>,
-    /// The latency files that runs read, with fingerprints of their content.
+    /// Fingerprints of the latency files.
     latencies: BTreeMap<PathBuf, u64>,
 }
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// The number of entries to simulate in all.
+    /// The cost of all runs.
     ToDo(u64),
-    /// This point is next.
+    /// The next run.
     Point(&'a str),
-    /// So many more entries have been simulated.
+    /// The completed cost since the last call.
     Done(u64),
 }
 
@@ -43,16 +43,16 @@ pub enum Progress<'a> {
 #[derive(Debug)]
 pub struct Results {
     points: Vec<(Point, Measured)>,
-    /// How many points were loaded from an earlier run.
+    /// The number of points loaded from the store.
     pub resumed: usize,
 }
 
 /// The verdict on a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Claimed, and in its range with its whole interval.
+    /// In the claimed range with its whole interval.
     Reproduced,
-    /// Claimed and in its range, but its interval reaches beyond: more trials could refute it.
+    /// In the claimed range, but its interval is not: more trials could refute it.
     Unsure,
     /// Not in the accepted range.
     Moved,
@@ -65,10 +65,10 @@ pub enum Verdict {
 }
 
 impl Plan {
-    /// Resolves every run of `figures`, drawing all random numbers from `seed`.
+    /// Resolves the runs of `figures`.
     ///
     /// # Errors
-    /// An experiment file is invalid, or a latency file that it names cannot be used.
+    /// An experiment file is invalid, or a latency file cannot be used.
     pub fn new(figures: Vec<Figure>, quick: bool, seed: u64) -> Result<Self, Error> {
         let mut resolved = Vec::new();
         let mut points = Vec::new();
@@ -91,10 +91,10 @@ impl Plan {
         self.points.len()
     }
 
-    /// Does every run that is not in `store` yet, and saves each when it is done.
+    /// Runs every point that is not in `store`, and saves it there.
     ///
     /// # Errors
-    /// A protocol broke a rule, or a point cannot be written.
+    /// A protocol violated a rule, or a point cannot be written.
     pub fn run(&self, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Results, Error> {
         let stored: Vec<Option<Measured>> =
             self.points.iter().map(|point| store.load(point, self.latencies_of(point))).collect();
@@ -107,7 +107,7 @@ impl Plan {
                 Some(measured) => measured,
                 None => self.run_point(point, store, progress)?,
             };
-            // A protocol under a fault for which it promises nothing may find its state inconsistent and stop.
+            // In tables of promises, a protocol may stop under a fault for which it promises nothing.
             if let Some(what) = measured.stop.clone().filter(|_| !self.is_of_promises(point)) {
                 return Err(Error::Stopped { run: point.command(), what });
             }
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Reads all latency files at the start, so that a missing one does not end a long run. Returns their fingerprints.
+/// Checks all latency files before a long run, and returns their fingerprints.
 fn read_all(points: &[Point]) -> Result<BTreeMap<PathBuf, u64>, Error> {
     let mut hosts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for (file, needed) in points.iter().filter_map(Point::latencies) {
@@ -133,7 +133,6 @@ fn read_all(points: &[Point]) -> Result<BTreeMap<PathBuf, u64>, Error> {
 }
 
 impl Plan {
-    /// Returns the fingerprint of the latency file that a run reads, if any.
     fn latencies_of(&self, point: &Point) -> Option<u64> {
         self.latencies.get(point.latencies()?.0).copied()
     }
@@ -153,7 +152,7 @@ impl Plan {
         Ok(measured)
     }
 
-    /// Returns whether only tables of promises use a run.
+    /// Returns whether only tables of promises use the run.
     fn is_of_promises(&self, point: &Point) -> bool {
         let has_it = |figure: &&Resolved| figure.dots.iter().flatten().flatten().any(|dot| dot.point == *point);
         self.figures.iter().filter(has_it).all(|figure| figure.figure.file.promises)
@@ -164,13 +163,13 @@ impl Results {
     /// Returns the results of a run.
     ///
     /// # Panics
-    /// If the run is not in the plan.
+    /// Panics if the run is not in the plan.
     pub fn of(&self, point: &Point) -> &Measured {
         let found = self.points.iter().find(|(known, _)| known == point);
-        &found.expect("a plan runs every point of its figures").1
+        &found.expect("a plan runs all points of its figures").1
     }
 
-    /// Returns the measured counterpart of a published number, and the verdict.
+    /// Returns the measured number, and the verdict on the published one.
     pub fn judge(&self, number: &Number) -> (Option<Estimate>, Verdict) {
         let Some(estimate) = self.estimate(number) else { return (None, Verdict::Moved) };
         let verdict = match number.published.claim {

@@ -1,5 +1,4 @@
-//! Plots as SVG. No plotting crate combines dash patterns, markers and log axes without system fonts, and the same data
-//! must give the same bytes.
+//! Plots as SVG: dash patterns, markers and log axes without system fonts, and the same bytes for the same data.
 
 mod axis;
 mod svg;
@@ -9,12 +8,12 @@ pub use svg::escape;
 
 use svg::{Anchor, Svg};
 
-/// Panels in a row or a square under one legend.
+/// Panels under one legend.
 #[derive(Debug)]
 pub struct Plot {
     /// The text alternative.
     pub title: String,
-    /// The panels, from left to right and from top to bottom.
+    /// The panels in reading order.
     pub panels: Vec<Panel>,
     /// Labels and their styles.
     pub legend: Vec<(String, usize)>,
@@ -48,8 +47,8 @@ pub struct Line {
     pub marker_every: usize,
 }
 
-/// A line distinguishable by colour, by dashes and by markers, each alone: in print, in grey, and with colour blindness
-/// (Okabe and Ito's palette). Beyond six curves, markers are filled.
+/// A style that is distinguishable by colour (Okabe and Ito's palette), dashes or marker alone. Beyond six curves,
+/// markers are filled.
 #[derive(Clone, Copy)]
 struct Style {
     colour: &'static str,
@@ -77,7 +76,7 @@ const STYLES: [Style; 6] = [
     Style { colour: "#e69f00", dashes: "14 4", marker: Marker::Down, is_full: false },
 ];
 
-/// A panel with more categories has a row to itself.
+/// A panel with more categories has its own row.
 const CATEGORIES: usize = 5;
 const NAME_ROW: f64 = 14.0;
 const LEGEND_ROW: f64 = 22.0;
@@ -102,7 +101,7 @@ impl Plot {
             0 | 1 => (1, 720.0, 400.0),
             _ => (2, 450.0, 330.0),
         };
-        let names = self.panels.iter().map(|panel| panel.names(width - 18.0 - panel.margin()));
+        let names = self.panels.iter().map(|panel| panel.rows(width - 18.0 - panel.margin()));
         let height = height + NAME_ROW * (names.max().unwrap_or(1) - 1) as f64;
         let legend = self.legend_places(width * columns as f64);
         let legend_height = legend.last().map_or(0.0, |(_, y)| y + LEGEND_ROW);
@@ -126,7 +125,7 @@ impl Plot {
             let top = legend_height + height * (number / columns) as f64;
             let right = left + width - 18.0;
             let left = left + panel.margin();
-            let names = NAME_ROW * (panel.names(right - left) - 1) as f64;
+            let names = NAME_ROW * (panel.rows(right - left) - 1) as f64;
             let frame = Frame { left, right, top: top + 34.0, bottom: top + height - 56.0 - names };
             panel.draw(&mut svg, frame);
         }
@@ -143,7 +142,7 @@ impl Plot {
         items
     }
 
-    /// Places the legend's items in rows no wider than the plot.
+    /// Places the legend's items in rows.
     fn legend_places(&self, width: f64) -> Vec<(f64, f64)> {
         let (mut x, mut y) = (66.0, 6.0);
         let mut places = Vec::new();
@@ -160,27 +159,27 @@ impl Plot {
 }
 
 impl Panel {
-    /// Returns the width of the tick labels of the vertical axis.
-    fn numbers(&self) -> f64 {
+    /// Returns the width of the vertical tick labels.
+    fn tick_width(&self) -> f64 {
         self.y.ticks().iter().map(|(_, label)| svg::width(label, 12.0)).fold(0.0, f64::max)
     }
 
-    /// Returns the space that the vertical axis needs for its label and tick labels.
+    /// Returns the width of the vertical axis with its labels.
     fn margin(&self) -> f64 {
-        (self.numbers() + 32.0).max(66.0)
+        (self.tick_width() + 32.0).max(66.0)
     }
 
-    /// Splits a category's name into rows that fit an axis of length `long`. Numbers take one row.
-    fn in_rows<'a>(&self, label: &'a str, long: f64) -> Vec<&'a str> {
+    /// Wraps a tick label on an axis of this length.
+    fn wrapped<'a>(&self, label: &'a str, length: f64) -> Vec<&'a str> {
         match self.x.categories() {
             0 => vec![label],
-            number => svg::wrapped(label, 12.0, long / number as f64 - 6.0),
+            number => svg::wrapped(label, 12.0, length / number as f64 - 6.0),
         }
     }
 
-    /// Returns the number of rows of names below the horizontal axis.
-    fn names(&self, long: f64) -> usize {
-        self.x.ticks().iter().map(|(_, label)| self.in_rows(label, long).len()).max().unwrap_or(1)
+    /// Returns the number of rows of labels below the horizontal axis.
+    fn rows(&self, length: f64) -> usize {
+        self.x.ticks().iter().map(|(_, label)| self.wrapped(label, length).len()).max().unwrap_or(1)
     }
 
     fn draw(&self, svg: &mut Svg, frame: Frame) {
@@ -196,7 +195,7 @@ impl Panel {
         for (place, label) in self.x.ticks() {
             let x = left + place * (right - left);
             svg.line(&[(x, bottom), (x, bottom + 5.0)], "#444444", 1.0, "");
-            for (row, words) in self.in_rows(&label, right - left).iter().enumerate() {
+            for (row, words) in self.wrapped(&label, right - left).iter().enumerate() {
                 svg.text((x, bottom + 19.0 + NAME_ROW * row as f64), words, 12.0, Anchor::Middle, false);
             }
         }
@@ -205,9 +204,9 @@ impl Panel {
             svg.line(&[(x, top), (x, bottom)], "#dddddd", 1.0, "");
         }
         svg.line(&[(left, top), (left, bottom), (right, bottom)], "#444444", 1.0, "");
-        let below = bottom + 42.0 + NAME_ROW * (self.names(right - left) - 1) as f64;
+        let below = bottom + 42.0 + NAME_ROW * (self.rows(right - left) - 1) as f64;
         svg.text(((left + right) / 2.0, below), self.x.label(), 13.0, Anchor::Middle, false);
-        svg.upright((left - (self.numbers() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
+        svg.upright((left - (self.tick_width() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
 
         for (number, line) in self.lines.iter().enumerate() {
             let style = style(line.style);
@@ -220,7 +219,7 @@ impl Panel {
                 .map(|(x, y)| (x + shift, y))
                 .collect();
             for &(x, low, high) in line.bars.iter().filter(|&&(x, low, high)| low < high && self.x.shows(x)) {
-                // A bar that extends below the axis is cut off there.
+                // Bars are clipped at the axis.
                 let floor = if self.y.shows(low) { self.y.place(low).max(0.0) } else { 0.0 };
                 let (x, top) = (at((x, high)).0 + shift, at((x, high)).1);
                 let foot = bottom - floor * (bottom - frame.top);
@@ -247,7 +246,7 @@ fn style(number: usize) -> Style {
     Style { is_full: number / STYLES.len() % 2 == 1, ..STYLES[number % STYLES.len()] }
 }
 
-/// Draws a marker: hollow, so that overlapping ones stay visible, unless there are too many curves.
+/// Draws a marker; hollow ones stay visible where they overlap.
 fn marker(svg: &mut Svg, style: Style, (x, y): (f64, f64)) {
     let colour = style.colour;
     let mut shape = |corners: &[(f64, f64)]| svg.outline(corners, colour, style.is_full);
@@ -278,7 +277,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
         let panel = || Panel {
             title: "one of two".into(),
-            x: Axis::horizontal("what goes wrong", Scale::Category, &names, [].into_iter()),
+            x: Axis::horizontal("fault", Scale::Category, &names, [].into_iter()),
             y: Axis::vertical("share", Scale::Linear, [1.0].into_iter()),
             lines: Vec::new(),
             rings: Vec::new(),
@@ -292,7 +291,6 @@ mod tests {
         let few = plot(&["halves", "one way"]);
         assert!(few.contains("viewBox=\"0 0 900 ") && few.contains(">one way</text>"), "two panels beside each other");
         let many = plot(&["loss 1 %", "a node crashes and restarts after 5 s", "c", "d", "e", "f", "g", "h"]);
-        // 96 units each: space for 14 letters.
         for row in ["loss 1 %", "a node crashes", "and restarts", "after 5 s"] {
             assert!(many.contains(&format!(">{row}</text>")), "{row}: {many}");
         }

@@ -1,4 +1,4 @@
-//! A point: the run or the theory behind one dot of a figure.
+//! The run or computation behind one dot of a figure.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use peerlock_sim::latency::Model;
 
 use crate::metric::{Measured, Theory};
 
-/// The name in experiment files for a computed point.
+/// The protocol of a computed point in experiment files.
 const THEORY: &str = "theory";
 
 /// One point of a figure.
@@ -16,8 +16,7 @@ const THEORY: &str = "theory";
 pub enum Point {
     /// A run of the simulator.
     Simulated(Setting),
-    /// A computation: quorum arithmetic for these replicas, clients and latencies, or how close one-message hand-over
-    /// can come to the order of arrival.
+    /// A computation: quorum arithmetic, or the order of arrival with one-message hand-over.
     Computed(Setting),
 }
 
@@ -29,8 +28,8 @@ impl Point {
     pub fn from_table(mut table: toml::Table, seed: u64) -> Result<Self, String> {
         let is_computed = table.get("protocol").and_then(toml::Value::as_str) == Some(THEORY);
         if is_computed {
-            let stands_for = if table.contains_key("think-rate") { "fair-k-late" } else { "sigma" };
-            table.insert("protocol".into(), stands_for.into());
+            let protocol = if table.contains_key("think-rate") { "fair-k-late" } else { "sigma" };
+            table.insert("protocol".into(), protocol.into());
         }
         let has_seed = table.contains_key("seed");
         let mut setting: Setting = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
@@ -68,7 +67,7 @@ impl Point {
         pairs
     }
 
-    /// Returns the cost of a run: roughly its number of grants.
+    /// Returns the cost of the run: roughly its number of grants.
     pub fn cost(&self) -> u64 {
         match self {
             Self::Simulated(setting) => setting.cost(),
@@ -76,7 +75,7 @@ impl Point {
         }
     }
 
-    /// Returns a short name, shown during the run.
+    /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.name(),
@@ -84,7 +83,7 @@ impl Point {
         }
     }
 
-    /// Returns the latency file that the run reads, if any, and the number of hosts.
+    /// Returns the latency file of the run, if any, and the number of hosts.
     pub fn latencies(&self) -> Option<(&Path, usize)> {
         match self {
             Self::Simulated(setting) => match &setting.latency {
@@ -95,7 +94,7 @@ impl Point {
         }
     }
 
-    /// Returns the command that does the same run.
+    /// Returns the command for this run.
     pub fn command(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.command(),
@@ -103,16 +102,14 @@ impl Point {
         }
     }
 
-    /// Does the run, and calls `progress` with the cost done so far.
+    /// Runs it. `progress` receives the completed cost since its last call.
     ///
     /// # Errors
-    /// A file of latencies cannot be read, or a rule was broken.
+    /// A latency file cannot be read, or a rule was violated.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Measured, catalogue::Error> {
         match self {
             Self::Simulated(setting) => setting.run(progress).map(Measured::from),
-            Self::Computed(setting) => {
-                Ok(Measured::from(theory(setting).expect("a point is computed only if there is a theory of it")))
-            }
+            Self::Computed(setting) => Ok(Measured::from(theory(setting).expect("a computed point has a theory"))),
         }
     }
 }
@@ -121,21 +118,21 @@ fn theory(setting: &Setting) -> Result<Theory, String> {
     match &setting.load {
         Load::Open(open) => of_quorums(setting, open),
         Load::Closed(closed) => of_one_message(setting, closed),
-        Load::Rounds(_) => Err("there is no theory of rounds on an overlay".into()),
+        Load::Rounds(_) => Err("no theory for rounds on an overlay".into()),
     }
 }
 
-/// Throughput is limited by arrivals or latencies; violations are the probability that a quorum breaks during a hold.
+/// Throughput is limited by arrivals or latencies; a violation is a quorum that is reset during a hold.
 fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
     let (low, high) = match setting.latency {
         Model::Constant(delay) => (delay, delay),
         Model::Uniform { low, high } | Model::Jitter { low, high } => (low, high),
-        Model::King | Model::Matrix(_) => return Err(format!("there is no theory of latency {}", setting.latency)),
+        Model::King | Model::Matrix(_) => return Err(format!("no theory for latency {}", setting.latency)),
     };
     let life = setting.faults.replica_life.map(|life| life.as_secs_f64());
     let forgets = life.zip(open.hold).map(|(life, hold)| hold.mean() / life);
     let served = match open.hold {
-        // One more term between two clients.
+        // The hold adds to the time between two grants.
         Some(hold) => 1.0 / (1.0 / open.voters.quorum.saturation(low, high) + hold.mean()),
         None => open.voters.quorum.saturation(low, high),
     };
@@ -143,18 +140,18 @@ fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
     Ok(Theory { throughput: Some(open.arrival_rate.min(served)), violations, spread: None })
 }
 
-/// By how much the mean wait may exceed the ideal's for the sake of order: our choice.
-const DEARER: f64 = 0.01;
+/// How much the mean wait may exceed the ideal's in exchange for order: our choice.
+const EXCESS: f64 = 0.01;
 
-/// Estimates how close the spread of waits can come to the ideal's if a hand-over takes one message and the mean wait
-/// stays close to the ideal's: only so many holders can know the oldest waiter, which enters when the first of them
-/// releases. Derived in lab/docs/papers/fair-k-late.md; an estimate of means, not a bound.
+/// Estimates the spread of waits if a hand-over takes one message and the mean wait stays close to the ideal's: a
+/// limited number of holders can know the oldest waiter, which enters when the first of them releases. An estimate of
+/// means, not a bound; derived in lab/docs/papers/fair-k-late.md.
 fn of_one_message(setting: &Setting, closed: &Closed) -> Result<Theory, String> {
     let (Hold::Exponential(hold), Model::Constant(message)) = (closed.hold, &setting.latency) else {
-        return Err("there is a theory of exponential stays and constant latencies only".into());
+        return Err("theory needs exponential holds and constant latency".into());
     };
     let (hold, message) = (hold.as_secs_f64(), message.as_secs_f64());
-    let know = (1.0 + DEARER * (hold / message).powi(2)).min(f64::from(closed.slots));
+    let know = (1.0 + EXCESS * (hold / message).powi(2)).min(f64::from(closed.slots));
     let entries = f64::from(closed.peers) * f64::from(closed.entries);
     Ok(Theory { spread: Some(hold / know * (entries.ln() - 1.0)), ..Theory::default() })
 }
@@ -191,8 +188,7 @@ mod tests {
         assert!((broken / 7.2995e-43 - 1.0).abs() < 1e-3, "{broken:e}");
     }
 
-    /// By hand: if a hold is 10 message delays, two holders may know the oldest waiter; if 100, 101; with one slot,
-    /// one.
+    /// If a hold is 10 message delays, two holders may know the oldest waiter; if 100, 101; with one slot, one.
     #[test]
     fn theory_covers_order_with_one_message() {
         let spread = |slots, latency| {
@@ -209,11 +205,11 @@ mod tests {
         }
         let constant = "protocol = 'theory'\nthink-rate = 0.5\nhold = '10s'\nlatency = 'constant:1s'";
         let refused = Point::from_table(toml::from_str(constant).unwrap(), 1).unwrap_err();
-        assert!(refused.starts_with("there is a theory of exponential stays"), "{refused}");
+        assert!(refused.starts_with("theory needs exponential holds"), "{refused}");
     }
 
     #[test]
-    fn theory_has_a_name_and_settings_but_no_form_and_no_cost() {
+    fn computed_point_has_settings_but_no_form_and_no_cost() {
         let theory = point("").unwrap();
         assert_eq!((theory.name().as_str(), theory.cost()), ("theory", 0));
         assert_eq!(theory.pairs()[0], ("protocol".into(), "theory".into()));
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_on_an_overlay_has_messages_grants_and_load() {
+    fn overlay_run_has_messages_grants_and_load() {
         let table = r#"
             protocol = "sigma"
             overlay = "pastry"
@@ -255,13 +251,12 @@ mod tests {
         assert_eq!((of("violations"), of("stuck"), of("upkeep")), (0.0, 0.0, 0.0));
         assert!(of("load-p50") <= of("load-p99") && of("load-p99") <= of("load-max"));
         assert_eq!(measured.distribution().1.len(), 101);
-        let there = |name| Metric::named(name).unwrap().of(&measured);
-        assert_eq!(there("whole-messages"), there("messages"), "what is sent after the rounds is not counted");
-        assert_eq!((there("idle"), there("overtaking")), (None, None), "nobody looks at that in rounds");
+        let value = |name| Metric::named(name).unwrap().of(&measured);
+        assert_eq!(value("whole-messages"), value("messages"), "later messages are not counted");
+        assert_eq!((value("idle"), value("overtaking")), (None, None), "not measured in rounds");
     }
 
-    /// Replicas never hold, and keep-alive messages are not the protocol's: the two counts differ only by the start and
-    /// the end of a run.
+    /// The two counts differ by the start and the end of a run.
     #[test]
     fn messages_agree_in_steady_state_and_whole_runs() {
         for protocol in ["sigma", "custody"] {

@@ -1,4 +1,4 @@
-//! The output: a page, and per figure a plot, a table and its experiment file.
+//! The report: a page, and for each figure a plot, a table and its experiment file.
 
 mod draw;
 mod page;
@@ -15,29 +15,29 @@ use crate::plot::tidy;
 use crate::store::write as write_file;
 use crate::{Error, figure::Range};
 
-/// The provenance of a report. With the same seed, two reports differ in nothing else.
+/// The provenance of a report. Reports with the same seed differ in nothing else.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
-    /// The program's version.
+    /// The version.
     pub version: String,
-    /// The commit it was built from, if known.
+    /// The commit.
     pub commit: String,
-    /// The command that made the report.
+    /// The command.
     pub command: String,
-    /// The seed of all random numbers; as text, since TOML's numbers have a sign.
+    /// The seed, as text, since TOML has no unsigned numbers.
     pub seed: String,
-    /// How long the runs took.
+    /// The duration of the runs.
     pub duration: String,
 }
 
-/// The result for the published numbers.
+/// The result of a comparison with the published numbers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where the report was written.
+    /// The path of the page.
     pub page: PathBuf,
-    /// How many published numbers have a claim, plus the number of promises that can be broken.
+    /// The number of claims and promises that were checked.
     pub claimed: usize,
-    /// A sentence for each claim or promise that failed.
+    /// A message for each that failed.
     pub moved: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
         plots.push(svg);
     }
     let run = toml::to_string(&Run { quick: plan.quick, points: plan.points(), resumed: results.resumed, provenance });
-    write_file(&out.join("run.toml"), run.expect("words and small numbers have a place in TOML").as_bytes())?;
+    write_file(&out.join("run.toml"), run.expect("TOML represents all values").as_bytes())?;
     let page = out.join("report.html");
     write_file(&page, page::html(plan, results, &plots, provenance).as_bytes())?;
 
@@ -65,14 +65,14 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
     for figure in &plan.figures {
         for cell in promises::cells(figure, results).iter().flatten().filter(|cell| cell.is_promised()) {
             outcome.claimed += 1;
-            outcome.moved.extend(cell.complaint().map(|complaint| format!("{}: {complaint}", figure.figure.id)));
+            outcome.moved.extend(cell.failure().map(|failure| format!("{}: {failure}", figure.figure.id)));
         }
         for number in &figure.numbers {
             let (measured, verdict) = results.judge(number);
             outcome.claimed += 1;
             if verdict == Verdict::Moved {
                 outcome.moved.push(format!(
-                    "{}: {}: the paper says {}, measured {}, which is not {}",
+                    "{}: {}: the paper says {}, measured {}, expected {}",
                     figure.figure.id,
                     number.published.what,
                     number.published.says,
@@ -97,7 +97,7 @@ struct Run<'a> {
 
 /// Formats a number with its interval and unit.
 fn amount(value: Option<Estimate>, unit: &str) -> String {
-    value.map_or("nothing".into(), |value| format!("{} {unit}", with_error(value)))
+    value.map_or("none".into(), |value| format!("{} {unit}", with_error(value)))
 }
 
 /// Formats a number with its interval: `355.2 ± 0.3`, or `0.98 (0.95 to 0.99)` if asymmetric.
@@ -117,13 +117,13 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
 
 /// Formats a range.
 fn range(range: Range, unit: &str) -> String {
-    // A bound is written as in the file, not rounded, unless it is tiny.
+    // As in the file, unless it is tiny.
     let bound = |value: f64| if value.abs() < 1e-4 { tidy(value) } else { value.to_string() };
     match (range.from.map(bound), range.to.map(bound)) {
         (Some(from), Some(to)) => format!("from {from} to {to} {unit}"),
         (Some(from), None) => format!("{from} {unit} or more"),
         (None, Some(to)) => format!("{to} {unit} or less"),
-        (None, None) => "anything".into(),
+        (None, None) => "any value".into(),
     }
 }
 
@@ -132,11 +132,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_written_as_in_its_file_and_can_be_read() {
-        let words = |from, to| range(Range { from, to }, "s");
-        assert_eq!(words(Some(0.05), Some(0.4071)), "from 0.05 to 0.4071 s");
-        assert_eq!(words(Some(5e-43), Some(1e-42)), "from 5·10⁻⁴³ to 10⁻⁴² s");
-        assert_eq!(words(Some(0.0), Some(1250.0)), "from 0 to 1250 s");
-        assert_eq!((words(Some(3.0), None), words(None, None)), ("3 s or more".into(), "anything".into()));
+    fn range_is_written_as_in_its_file() {
+        let text = |from, to| range(Range { from, to }, "s");
+        assert_eq!(text(Some(0.05), Some(0.4071)), "from 0.05 to 0.4071 s");
+        assert_eq!(text(Some(5e-43), Some(1e-42)), "from 5·10⁻⁴³ to 10⁻⁴² s");
+        assert_eq!(text(Some(0.0), Some(1250.0)), "from 0 to 1250 s");
+        assert_eq!((text(Some(3.0), None), text(None, None)), ("3 s or more".into(), "any value".into()));
     }
 }

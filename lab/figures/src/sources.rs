@@ -1,5 +1,5 @@
-/// Lists every file that a measured number depends on: the catalogue, the crates of `lab` and of the product beside it
-/// that it depends on, and the metrics of a report. Drawing code is excluded.
+/// Returns all files that measured numbers depend on: the catalogue with its dependencies in this repository, and the
+/// metrics.
 pub fn sources(lab: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut names = vec![String::from("catalogue")];
     let mut files = ["metric.rs", "point.rs"].map(|name| lab.join("figures/src").join(name)).to_vec();

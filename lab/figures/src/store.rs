@@ -1,4 +1,4 @@
-//! Finished points on disk, with which an interrupted run continues.
+//! Finished points on disk, from which an interrupted run continues.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::point::Point;
 /// An unfinished file older than this is abandoned.
 const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
 
-/// The finished points of one bench, in a directory.
+/// The finished points of this version of the simulator.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
-    bench: String,
+    version: String,
 }
 
 /// A point's file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
-    bench: String,
-    /// The command that does the same run.
+    version: String,
+    /// The run's command.
     run: String,
     /// A fingerprint of the latency file, if the run reads one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,8 +38,8 @@ struct Stored {
 }
 
 impl Store {
-    /// Opens `out/points` and creates it if necessary. Points of another bench, whose protocols or simulator differ in
-    /// any byte, are ignored.
+    /// Opens or creates `out/points`. Points of another version, whose protocols or simulator differ in any byte, are
+    /// ignored.
     ///
     /// # Errors
     /// The directory cannot be created.
@@ -47,17 +47,17 @@ impl Store {
         let dir = out.join("points");
         fs::create_dir_all(&dir).map_err(|source| Error::Output { path: dir.clone(), source })?;
         remove_unfinished(&dir);
-        Ok(Self { dir, bench: env!("PEERLOCK_BENCH").into() })
+        Ok(Self { dir, version: env!("PEERLOCK_SIMULATOR").into() })
     }
 
-    /// Loads a finished point. A damaged or different file counts as none. `latencies` is the fingerprint of the
-    /// latency file that the point reads, since the name says nothing about the content.
+    /// Loads a finished point; `None` if the file is damaged or of another run. `latencies` is the fingerprint of the
+    /// latency file that the run reads.
     pub fn load(&self, point: &Point, latencies: Option<u64>) -> Option<Measured> {
         let text = fs::read_to_string(self.path(point)).ok()?;
         let stored: Stored = toml::from_str(&text).ok()?;
-        let is_it =
-            stored.bench == self.bench && stored.run == point.command() && stored.latencies == in_words(latencies);
-        is_it.then_some(stored.measured)
+        let is_same =
+            stored.version == self.version && stored.run == point.command() && stored.latencies == hex(latencies);
+        is_same.then_some(stored.measured)
     }
 
     /// Saves a finished point.
@@ -65,24 +65,24 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub fn save(&self, point: &Point, latencies: Option<u64>, measured: &Measured) -> Result<(), Error> {
-        let (bench, run) = (self.bench.clone(), point.command());
-        let stored = Stored { bench, run, latencies: in_words(latencies), measured: measured.clone() };
-        let text = toml::to_string(&stored).expect("counts stay far below 2^63, and all else has a place in TOML");
+        let (version, run) = (self.version.clone(), point.command());
+        let stored = Stored { version, run, latencies: hex(latencies), measured: measured.clone() };
+        let text = toml::to_string(&stored).expect("TOML represents all values, and counts are below 2^63");
         write(&self.path(point), text.as_bytes())
     }
 
     fn path(&self, point: &Point) -> PathBuf {
-        let key = format!("{} {}", self.bench, point.command());
+        let key = format!("{} {}", self.version, point.command());
         self.dir.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
     }
 }
 
-/// Text, since TOML's numbers have a sign.
-fn in_words(fingerprint: Option<u64>) -> Option<String> {
+/// Text, since TOML has no unsigned numbers.
+fn hex(fingerprint: Option<u64>) -> Option<String> {
     fingerprint.map(|fingerprint| format!("{fingerprint:016x}"))
 }
 
-/// Writes a file atomically, also with concurrent writers and across a power failure.
+/// Writes a file atomically, also with concurrent writers or a power failure.
 ///
 /// # Errors
 /// It cannot be written.
@@ -101,7 +101,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Removes unfinished files of interrupted runs; younger ones may still be in use.
+/// Removes the unfinished files of interrupted runs. Younger ones may be in use.
 fn remove_unfinished(dir: &Path) {
     for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         let written = file.metadata().and_then(|file| file.modified());
@@ -115,7 +115,7 @@ fn remove_unfinished(dir: &Path) {
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(path)?;
     file.write_all(bytes)?;
-    file.sync_all() // Otherwise the name may outlive the content.
+    file.sync_all() // The rename may be durable before the content otherwise.
 }
 
 #[cfg(test)]
@@ -138,14 +138,13 @@ mod tests {
         assert_eq!(is_left, [false, true, true]);
     }
 
-    /// From the table that the function's authors publish.
+    /// From the table of the function's authors.
     #[test]
     fn fingerprints_are_those_of_fnv_1a() {
         assert_eq!(fingerprint(b""), 0xcbf29ce484222325);
         assert_eq!(fingerprint(b"foobar"), 0x85944171f73967e8);
     }
 
-    /// Two runs may share a directory.
     #[test]
     fn concurrent_writers_leave_one_whole_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -157,15 +156,15 @@ mod tests {
             }
         });
         assert!(texts.contains(&fs::read(&path).unwrap()));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no unfinished file is left");
     }
 
     #[test]
     fn failed_write_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a folder");
-        fs::create_dir_all(path.join("with something in it")).unwrap();
+        let path = dir.path().join("a directory");
+        fs::create_dir_all(path.join("not empty")).unwrap();
         assert!(write(&path, b"text").is_err());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no unfinished file is left");
     }
 }

@@ -1,4 +1,4 @@
-//! The engine with a small experiment, from its file to the page.
+//! A small experiment, from its file to the page.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -73,7 +73,7 @@ accept = { from = 32.5, to = 33.5 }
 struct Run {
     results: Results,
     outcome: Outcome,
-    /// Entries announced, and entries simulated.
+    /// Announced and simulated entries.
     progress: (u64, u64),
 }
 
@@ -114,11 +114,11 @@ fn points(out: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn one_experiment_from_file_to_page() {
+fn report_has_all_parts() {
     let out = tempdir().unwrap();
     let run = reproduce(out.path(), SMALL, false, 1);
     assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (1, 0), "{:?}", run.outcome.moved);
-    // Three values and two curves: six runs, though the second panel requests three of them again.
+    // Three values and two curves; the second panel shares three of the six runs.
     assert_eq!(points(out.path()).len(), 6);
     let entries = 6 * 3 * 8 * 40;
     assert_eq!(run.progress, (entries, entries));
@@ -128,7 +128,6 @@ fn one_experiment_from_file_to_page() {
     assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
     assert!(page.contains("In all runs: peers 8, slots 2, hold 10s,"), "{page}");
     assert!(page.contains("abc"));
-    // Contents first, then the introduction, all numbers, and the figures.
     let order = ["<h1>", "<nav>", "id=\"reading\"", "id=\"numbers\"", "id=\"small/fig1\"", "id=\"run\""];
     let places: Vec<Option<usize>> = order.iter().map(|part| page.find(part)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{order:?}: {places:?}");
@@ -140,14 +139,14 @@ fn one_experiment_from_file_to_page() {
     }
     assert!(page.contains("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"));
     assert!(!page.contains("<script") && !page.contains("src="));
-    assert_eq!(page.matches("http").count(), 1, "only SVG's own name looks like an address");
+    assert_eq!(page.matches("http").count(), 1, "the SVG namespace");
     assert_eq!(read(out.path(), "small/fig1.toml"), SMALL);
     assert!(read(out.path(), "run.toml").contains("seed = \"1\"\n"));
 }
 
-/// With one message per hand-over and all slots always busy, the mean wait is known: N(cset + T)/k − cset − 1/λ.
+/// With one message per hand-over and busy slots, the mean wait is N(cset + T)/k − cset − 1/λ.
 #[test]
-fn the_table_has_a_line_for_every_run_of_every_panel() {
+fn csv_has_a_line_per_panel_and_run() {
     let out = tempdir().unwrap();
     reproduce(out.path(), SMALL, false, 1);
     let csv = read(out.path(), "small/fig1.csv");
@@ -163,7 +162,7 @@ fn the_table_has_a_line_for_every_run_of_every_panel() {
 }
 
 #[test]
-fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
+fn plot_is_valid_xml_with_a_marker_per_run() {
     let out = tempdir().unwrap();
     reproduce(out.path(), SMALL, false, 1);
     let svg = read(out.path(), "small/fig1.svg");
@@ -179,7 +178,6 @@ fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
     {
         assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
     }
-    // No line leaves the picture.
     let [width, height] =
         ["width", "height"].map(|name| document.root_element().attribute(name).unwrap().parse::<f64>().unwrap());
     for line in named("polyline") {
@@ -192,7 +190,7 @@ fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
 }
 
 #[test]
-fn a_run_goes_on_where_it_stopped() {
+fn interrupted_run_continues() {
     let out = tempdir().unwrap();
     let first = reproduce(out.path(), SMALL, false, 1);
     assert_eq!(first.results.resumed, 0);
@@ -204,28 +202,28 @@ fn a_run_goes_on_where_it_stopped() {
     fs::write(&stored[1], "measured = {").unwrap();
     let again = reproduce(out.path(), SMALL, false, 1);
     assert_eq!(again.results.resumed, 4);
-    assert_eq!(again.progress.1, 2 * 3 * 8 * 40, "only two points are run");
+    assert_eq!(again.progress.1, 2 * 3 * 8 * 40, "two points are run");
     let resumed = read(out.path(), "report.html");
-    assert!(resumed.contains("6, of which 4 were there from an earlier run"));
+    assert!(resumed.contains("6, of which 4 are from an earlier run"));
     assert_eq!(until_provenance(&page), until_provenance(&resumed));
 
-    assert_eq!(reproduce(out.path(), SMALL, false, 2).results.resumed, 0, "another seed is another run");
+    assert_eq!(reproduce(out.path(), SMALL, false, 2).results.resumed, 0, "the seed differs");
 }
 
-/// Returns the page without its last part, the only one that may differ between two runs.
+/// Returns the page without its provenance.
 fn until_provenance(page: &str) -> &str {
     &page[..page.find("<section id=\"run\">").unwrap()]
 }
 
 #[test]
-fn points_of_another_bench_are_not_taken() {
+fn points_of_another_version_are_not_reused() {
     let out = tempdir().unwrap();
     reproduce(out.path(), SMALL, false, 1);
     for point in points(out.path()) {
         let text = fs::read_to_string(&point).unwrap();
         let (_, rest) = text.split_once('\n').unwrap();
-        assert!(text.starts_with("bench = "), "{text}");
-        fs::write(&point, format!("bench = \"another\"\n{rest}")).unwrap();
+        assert!(text.starts_with("version = "), "{text}");
+        fs::write(&point, format!("version = \"another\"\n{rest}")).unwrap();
     }
     assert_eq!(reproduce(out.path(), SMALL, false, 1).results.resumed, 0);
 }
@@ -236,19 +234,18 @@ fn number_outside_its_range_is_reported() {
     let moved = SMALL.replace("from = 32.5, to = 33.5", "from = 34");
     let run = reproduce(out.path(), &moved, false, 1);
     assert_eq!(run.outcome.claimed, 1);
-    let [sentence] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
-    assert!(sentence.starts_with("small/fig1: mean wait at rate 1: the paper says 33 s, measured 3"), "{sentence}");
-    assert!(sentence.ends_with(", which is not 34 s or more"), "{sentence}");
+    let [message] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
+    assert!(message.starts_with("small/fig1: mean wait at rate 1: the paper says 33 s, measured 3"), "{message}");
+    assert!(message.ends_with(", expected 34 s or more"), "{message}");
     assert!(read(out.path(), "report.html").contains("<span class=\"moved\">out of range</span>"));
 
     // A number that cannot be measured is not reproduced.
     let unmeasured = SMALL.replace("warm-up = 5", "warm-up = 40");
-    assert!(reproduce(out.path(), &unmeasured, false, 1).outcome.moved[0].contains("measured nothing"));
+    assert!(reproduce(out.path(), &unmeasured, false, 1).outcome.moved[0].contains("measured none"));
 }
 
-/// A number that differs has its own range, and leaving it is reported.
 #[test]
-fn a_number_that_differs_is_where_we_say() {
+fn differing_number_must_be_in_its_own_range() {
     let out = tempdir().unwrap();
     let differs = SMALL.replace("\"reproduced\"", "\"differs\"\nwhy = \"So.\"").replace("value = 33", "value = 44");
     let run = reproduce(out.path(), &differs, false, 1);
@@ -259,9 +256,8 @@ fn a_number_that_differs_is_where_we_say() {
     assert_eq!(reproduce(out.path(), &elsewhere, false, 1).outcome.moved.len(), 1);
 }
 
-/// In the range, but not with its whole interval: more trials could refute it.
 #[test]
-fn a_number_at_the_edge_of_its_range_is_not_certain() {
+fn number_at_the_edge_of_its_range_is_not_certain() {
     let out = tempdir().unwrap();
     let mean = "mean wait at rate 1";
     let run = reproduce(out.path(), SMALL, false, 1);
@@ -276,7 +272,6 @@ fn a_number_at_the_edge_of_its_range_is_not_certain() {
     assert!(read(out.path(), "report.html").contains("reproduced, not certain"));
 }
 
-/// A difference is certain only if the interval excludes the published number. A quick run has a wider range.
 #[test]
 fn difference_within_the_interval_is_not_certain() {
     let out = tempdir().unwrap();
@@ -301,30 +296,29 @@ fn difference_within_the_interval_is_not_certain() {
     assert_eq!(verdict(&differs(1.5), false).1, "differs");
     assert_eq!(verdict(&differs(0.5), false).1, "differs, not certain");
     let in_both = differs(0.5).replace("means = { from = ", "means = { from = 20 } #") + "quick = { to = 50 }\n";
-    assert!(plan(&in_both, false, 1).unwrap_err().ends_with("differs, but may be where the paper has it"));
+    assert!(plan(&in_both, false, 1).unwrap_err().ends_with("differs, but its range includes the published number"));
     let quickly = differs(0.5) + "quick = { from = 20, to = 60 }\n";
     assert_eq!(verdict(&quickly, true).1, "differs, not certain");
 
     let chosen = SMALL.replace("\"reproduced\"", "\"by-choice\"\nwhy = \"So.\"");
     assert_eq!(verdict(&chosen, false).1, "by choice");
-    assert!(read(out.path(), "report.html").contains("1 are where the paper has them, but only by a choice of ours"));
+    assert!(read(out.path(), "report.html").contains("1 agree only because of a choice of ours"));
 }
 
-/// A quick run does not check a number for full runs.
 #[test]
-fn a_number_may_be_for_full_runs_only() {
+fn number_may_be_for_full_runs_only() {
     let out = tempdir().unwrap();
     let elsewhere = SMALL.replace("x = 1\nmetric", "x = 10\nmetric").replace("from = 32.5, to = 33.5", "from = 20");
-    let said = plan(&elsewhere, true, 1).unwrap_err();
-    assert!(said.ends_with("is at x = 10, where nothing is run"), "{said}");
+    let error = plan(&elsewhere, true, 1).unwrap_err();
+    assert!(error.ends_with("is at x = 10, which is not run"), "{error}");
     let full_only = elsewhere + "full-only = true\n";
     assert_eq!(reproduce(out.path(), &full_only, true, 1).outcome.claimed, 0);
     assert_eq!(reproduce(out.path(), &full_only, false, 1).outcome.claimed, 1);
 }
 
-/// The mean wait grows by 1/λ − 1/λ' as long as all slots are busy.
+/// The mean wait grows by 1/λ − 1/λ' while all slots are busy.
 #[test]
-fn a_bend_is_a_ratio_of_slopes() {
+fn bend_is_a_ratio_of_slopes() {
     let out = tempdir().unwrap();
     let bend = SMALL.replace("x = 1\nmetric = \"mean\"", "bend = [0.1, 1, 10]\nmetric = \"mean\"");
     let slopes = (0.9 / 9.0) / (9.0 / 0.9);
@@ -332,11 +326,11 @@ fn a_bend_is_a_ratio_of_slopes() {
     assert_eq!(reproduce(out.path(), &bend, false, 1).outcome.moved, Vec::<String>::new());
     let page = read(out.path(), "report.html");
     let measured = page.split("class=\"got\">").nth(1).unwrap().split("</td>").next().unwrap();
-    assert!(measured.contains(" ± ") && measured.ends_with(" times"), "three trials have an interval: {measured}");
+    assert!(measured.contains(" ± ") && measured.ends_with(" times"), "{measured}");
 }
 
 #[test]
-fn curves_can_be_level_and_related_to_each_other() {
+fn curves_can_be_level_and_relative() {
     let out = tempdir().unwrap();
     let level = SMALL.replace("style = 3\n", "style = 3\nlevel = true\nthink-rate = 1\n");
     let level =
@@ -345,12 +339,11 @@ fn curves_can_be_level_and_related_to_each_other() {
     assert_eq!(run.progress.0, (3 + 1) * 3 * 8 * 40, "the level curve is run once");
     let page = read(out.path(), "report.html");
     let row = page.lines().find(|line| line.starts_with("<tr><td class=\"n\">1</td>")).unwrap();
-    assert!(row.contains("<td class=\"n\">1</td></tr>"), "a curve is as high as itself: {row}");
+    assert!(row.contains("<td class=\"n\">1</td></tr>"), "a curve relative to itself is 1: {row}");
     let csv = read(out.path(), "small/fig1.csv");
-    assert_eq!(csv.lines().filter(|line| line.starts_with("Wait,Fair-K,")).count(), 2, "nothing beyond 5 is run");
+    assert_eq!(csv.lines().filter(|line| line.starts_with("Wait,Fair-K,")).count(), 2, "values above 5 are omitted");
 }
 
-/// Promises are checked; everything else is counted.
 #[test]
 fn broken_promises_are_reported() {
     let out = tempdir().unwrap();
@@ -389,33 +382,31 @@ protocol = "fair-k"
         )
     });
     let run = reproduce(out.path(), &nothing, false, 1);
-    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (0, 0), "what cannot fail is not counted");
+    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (0, 0), "no promise can be broken");
     let page = read(out.path(), "report.html");
-    assert!(page.contains("promises nothing</span><br>nothing in 4</td>"), "without a fault nothing happens");
-    assert!(page.contains("promises nothing</span><br>of 4: 4 not all served</td>"));
+    assert!(page.contains("promises nothing</span><br>none of 4 failed</td>"));
+    assert!(page.contains("promises nothing</span><br>of 4: 4 starved a client</td>"));
     let run = reproduce(out.path(), &both, false, 1);
     assert_eq!(run.outcome.claimed, 1);
-    let [sentence] = &run.outcome.moved[..] else { panic!() };
-    assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
+    let [message] = &run.outcome.moved[..] else { panic!() };
+    assert!(message.starts_with("small/fig1: Fair-K under loss broke its promise: "), "{message}");
 }
 
-/// Each promise needs its value in a quick run, too.
 #[test]
 fn promises_for_missing_values_are_refused() {
     let promises = "promises = [\"both\", \"both\", \"both\"]\n";
     let promised = SMALL
         .replace("shows = ", "promises = true\nshows = ")
         .replace("protocol = ", &format!("{promises}protocol = "));
-    let said = |source: &str| plan(source, true, 1).unwrap_err();
-    assert!(said(&promised).contains("promises are about what has a name"), "{}", said(&promised));
+    let error = |source: &str| plan(source, true, 1).unwrap_err();
+    assert!(error(&promised).contains("needs the scale \"category\""), "{}", error(&promised));
     let named = promised.replacen("scale = \"log\"", "scale = \"category\"\nnames = [\"a\", \"b\", \"c\"]", 1);
-    assert!(said(&named).contains("1 values have 3 names"), "{}", said(&named));
-    let left_out = named.replacen("metric = \"mean\"", "metric = \"mean\"\nwithout = [\"Fair-K\"]", 1);
-    assert!(said(&left_out).contains("it must leave nothing out"), "{}", said(&left_out));
+    assert!(error(&named).contains("1 values have 3 names"), "{}", error(&named));
+    let omitted = named.replacen("metric = \"mean\"", "metric = \"mean\"\nwithout = [\"Fair-K\"]", 1);
+    assert!(error(&omitted).contains("must not omit anything"), "{}", error(&omitted));
 }
 
-/// A trial in which a peer finds its state inconsistent is counted in a table of promises. In a figure that measures
-/// the protocol it is an error, also if the point was stored.
+/// A stopped trial is counted in a table of promises, and an error in other figures, also if the point was stored.
 #[test]
 fn stopped_run_is_counted_in_a_table_but_not_drawn() {
     let out = tempdir().unwrap();
@@ -448,8 +439,8 @@ protocol = "fair-k"
 promises = ["both", "safety"]
 "#;
     let run = reproduce(out.path(), table, false, 1);
-    let [sentence] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
-    assert!(sentence.contains("Fair-K under twice: ") && sentence.contains(" stopped (trial "), "{sentence}");
+    let [message] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
+    assert!(message.contains("Fair-K under twice broke") && message.contains(" stopped (trial "), "{message}");
     let page = read(out.path(), "report.html");
     assert!(page.contains(" stopped</td>") && page.contains("<td title=\"trial "), "{page}");
 
@@ -462,7 +453,7 @@ promises = ["both", "safety"]
 }
 
 #[test]
-fn a_quick_run_is_smaller_and_has_its_own_range() {
+fn quick_run_is_smaller_and_has_its_own_range() {
     let out = tempdir().unwrap();
     let quick = SMALL.to_owned() + "quick = { from = 0, to = 1 }\n";
     assert_eq!(reproduce(out.path(), &quick, false, 1).outcome.moved.len(), 0);
@@ -474,18 +465,18 @@ fn a_quick_run_is_smaller_and_has_its_own_range() {
 
 #[test]
 fn same_seed_gives_same_bytes_on_any_number_of_threads() {
-    let folders = [tempdir().unwrap(), tempdir().unwrap()];
-    for (threads, dir) in [1, 4].into_iter().zip(&folders) {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    for (threads, dir) in [1, 4].into_iter().zip(&dirs) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| reproduce(dir.path(), SMALL, false, 7));
     }
     let mut files: Vec<String> =
         ["report.html", "run.toml", "small/fig1.svg", "small/fig1.csv", "small/fig1.toml"].map(String::from).into();
-    let names = points(folders[0].path());
+    let names = points(dirs[0].path());
     files.extend(names.iter().map(|path| format!("points/{}", path.file_name().unwrap().display())));
     assert_eq!(files.len(), 5 + 6);
     for file in files {
-        assert!(read(folders[0].path(), &file) == read(folders[1].path(), &file), "{file}");
+        assert!(read(dirs[0].path(), &file) == read(dirs[1].path(), &file), "{file}");
     }
 }
 
@@ -496,25 +487,24 @@ fn coupled_settings_need_one_value_each() {
     assert_eq!(in_full("[1, 2, 3]"), Ok(6));
     assert_eq!(
         in_full("[1, 2]"),
-        Err("the experiment file of small/fig1 is wrong: slots has fewer values than think-rate".into())
+        Err("invalid experiment file small/fig1: slots has fewer values than think-rate".into())
     );
     assert_eq!(
         in_full("[1, 2, 3, 4]"),
-        Err("the experiment file of small/fig1 is wrong: slots has more values than think-rate".into())
+        Err("invalid experiment file small/fig1: slots has more values than think-rate".into())
     );
     let quickly =
         plan(&along("[1, 2, 3]").replace("values = [1]\n", "values = [1]\nwith = { slots = [2] }\n"), true, 1);
     assert_eq!(quickly.map(|plan| plan.points()), Ok(2));
 }
 
-/// A name says nothing of what is in a file: what was measured with other latencies is not taken for this.
 #[test]
-fn a_file_of_latencies_that_has_changed_is_another_run() {
+fn changed_latency_file_makes_another_run() {
     let out = tempdir().unwrap();
     let file = out.path().join("latencies.txt");
     let source = SMALL.replace("constant:1s", &format!("matrix:{}", file.display()));
     let missing = plan(&source, false, 1).unwrap_err();
-    assert!(missing.starts_with("cannot read the latency matrix"), "before anything is run: {missing}");
+    assert!(missing.starts_with("cannot read the latency matrix"), "{missing}");
     let write =
         |hosts: usize, delay: &str| fs::write(&file, format!("{}\n", vec![delay; hosts].join(" ")).repeat(hosts));
     write(5, "2000").unwrap();
@@ -530,7 +520,6 @@ fn a_file_of_latencies_that_has_changed_is_another_run() {
     assert_ne!(read(out.path(), "small/fig1.csv"), slow);
 }
 
-/// Nobody is told that infinitely much is in its range.
 #[test]
 fn division_by_zero_is_not_measured() {
     let out = tempdir().unwrap();
@@ -539,7 +528,7 @@ fn division_by_zero_is_not_measured() {
     let none = none.replace("curve = \"Fair-K\"", "curve = \"ideal, no protocol\"");
     let none = none.replace("from = 32.5, to = 33.5", "from = 1");
     let run = reproduce(out.path(), &none, false, 1);
-    assert!(run.outcome.moved[0].contains("measured nothing, which is not 1 times or more"), "{:?}", run.outcome.moved);
+    assert!(run.outcome.moved[0].contains("measured none, expected 1 times or more"), "{:?}", run.outcome.moved);
     let page = read(out.path(), "report.html");
     assert!(!page.contains("NaN") && !page.contains("inf "), "{page}");
 }
@@ -547,7 +536,7 @@ fn division_by_zero_is_not_measured() {
 #[test]
 fn invalid_files_are_refused() {
     let number = "the published number \"mean wait at rate 1\"";
-    for (from, to, sentence) in [
+    for (from, to, message) in [
         ("metric = \"mean\"", "metric = \"wait\"", "unknown metric \"wait\""),
         (
             "protocol = \"ideal\"",
@@ -555,55 +544,51 @@ fn invalid_files_are_refused() {
             "curve \"ideal, no protocol\": unknown protocol \"perfect\"",
         ),
         ("protocol = \"fair-k\"", "protocol = \"fair-k\"\ncolour = 1", "curve \"Fair-K\": unknown field `colour`"),
-        ("x = 1\n", "x = 2\n", &format!("{number} is at x = 2, where nothing is run")),
-        ("curve = \"Fair-K\"", "curve = \"BV\"", &format!("{number} names the curve \"BV\", which is not there")),
-        ("accept = { from = 32.5, to = 33.5 }", "", &format!("{number} is claimed without a range to be in")),
-        ("\"reproduced\"", "\"differs\"", &format!("{number} differs, and nobody says why")),
+        ("x = 1\n", "x = 2\n", &format!("{number} is at x = 2, which is not run")),
+        ("curve = \"Fair-K\"", "curve = \"BV\"", &format!("{number} names an unknown curve \"BV\"")),
+        ("accept = { from = 32.5, to = 33.5 }", "", &format!("{number} is claimed without a range")),
+        ("\"reproduced\"", "\"differs\"", &format!("{number} differs without a reason")),
         (
             "\"reproduced\"\naccept = { from = 32.5, to = 33.5 }",
             "\"differs\"\nwhy = \"So.\"",
-            &format!("{number} differs, and nobody says what it is instead"),
+            &format!("{number} differs without a range"),
         ),
         (
             "\"reproduced\"",
             "\"differs\"\nwhy = \"So.\"",
-            &format!("{number} differs, but may be where the paper has it"),
+            &format!("{number} differs, but its range includes the published number"),
         ),
-        ("\"reproduced\"", "\"by-choice\"", &format!("{number} is there by choice, and nobody says which")),
+        ("\"reproduced\"", "\"by-choice\"", &format!("{number} agrees by choice, without a reason")),
         (
             "\"reproduced\"\naccept = { from = 32.5, to = 33.5 }",
             "\"by-choice\"\nwhy = \"So.\"\naccept = { from = 35 }",
-            &format!("{number} is there by choice, but not where the paper has it"),
+            &format!("{number} agrees by choice, but its range excludes the published number"),
         ),
-        (
-            "value = 33",
-            "value = 33\nmeans = { from = 3, to = 2 }",
-            &format!("{number} has a range that nothing can be in"),
-        ),
+        ("value = 33", "value = 33\nmeans = { from = 3, to = 2 }", &format!("{number} has an empty or infinite range")),
         ("metric = \"mean\"", "metric = \"mean\"\nrelative-to = \"BV\"", "there is no curve \"BV\" to divide by"),
-        ("shows = ", "promises = true\nshows = ", "0 promises of \"Fair-K\" are for 3 values"),
-        ("values = [0.1, 1, 10]", "values = ['0.1']", "\"0.1\" is no number: use the scale \"category\""),
+        ("shows = ", "promises = true\nshows = ", "curve \"Fair-K\" has 0 promises for 3 values"),
+        ("values = [0.1, 1, 10]", "values = ['0.1']", "\"0.1\" is not a number: use the scale \"category\""),
         ("scale = \"log\"", "scale = \"category\"", "3 values have 0 names"),
         ("parameter = \"think-rate\"", "", "a panel has a metric if and only if the horizontal axis has a parameter"),
-        ("[\"ideal, no protocol\"]", "[\"BV\"]", "there is no curve \"BV\" to leave out"),
+        ("[\"ideal, no protocol\"]", "[\"BV\"]", "there is no curve \"BV\" to omit"),
         ("label = \"Fair-K\"", "label = \"ideal, no protocol\"", "two curves are called \"ideal, no protocol\""),
         ("title = \"Messages\"", "title = \"Wait\"", "two panels are called \"Wait\""),
-        ("values = [0.1, 1, 10]", "values = []", "nothing is run in panel \"Wait\""),
-        ("metric = \"mean\"", "metric = \"mean\"\nuntil = 0.01", "nothing is run in panel \"Wait\""),
+        ("values = [0.1, 1, 10]", "values = []", "panel \"Wait\" has no runs"),
+        ("metric = \"mean\"", "metric = \"mean\"\nuntil = 0.01", "panel \"Wait\" has no runs"),
         (
             "without = [\"ideal, no protocol\"]",
             "without = [\"Fair-K\"]\nrelative-to = \"Fair-K\"",
             "there is no curve \"Fair-K\" to divide by",
         ),
-        ("from = 32.5, to = 33.5", "from = -inf", &format!("{number} has a range that nothing can be in")),
-        ("from = 32.5, to = 33.5", "to = nan", &format!("{number} has a range that nothing can be in")),
-        ("from = 32.5, to = 33.5", "from = 33.5, to = 32.5", &format!("{number} has a range that nothing can be in")),
+        ("from = 32.5, to = 33.5", "from = -inf", &format!("{number} has an empty or infinite range")),
+        ("from = 32.5, to = 33.5", "to = nan", &format!("{number} has an empty or infinite range")),
+        ("from = 32.5, to = 33.5", "from = 33.5, to = 32.5", &format!("{number} has an empty or infinite range")),
         ("scale = \"log\"", "scale = \"log\"\nwith = { slots = [1, 2, 3, 4] }", "quick has other values"),
-        ("values = [1]", "with = { slots = [1] }", "quick has no values that slots could go with"),
+        ("values = [1]", "with = { slots = [1] }", "quick has slots, but no values"),
     ] {
         let source = SMALL.replacen(from, to, 1);
         assert_ne!(source, SMALL, "{from:?} is not in the file");
         let error = plan(&source, false, 1).unwrap_err();
-        assert!(error.contains(sentence), "{to:?}: {error}");
+        assert!(error.contains(message), "{to:?}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A finished point is reused only if none of its dependencies has changed.
+//! The fingerprint of measured numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -10,7 +10,6 @@ use tempfile::tempdir;
 include!("../src/fingerprint.rs");
 include!("../src/sources.rs");
 
-/// A change in any of these files changes measured numbers.
 #[test]
 fn fingerprint_covers_every_dependency() {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -32,7 +31,7 @@ fn fingerprint_covers_every_dependency() {
         assert!(files.contains(&lab.join(file)), "{file} is not in the fingerprint");
     }
     for file in ["figures/src/plot.rs", "../crates/service/src/driver.rs", "cli/src/main.rs"] {
-        assert!(!files.contains(&lab.join(file)), "{file} changes no number");
+        assert!(!files.contains(&lab.join(file)), "{file} does not affect numbers");
     }
 }
 
@@ -50,13 +49,13 @@ fn fingerprint_changes_with_an_added_crate_or_byte() {
     write("net/src/lib.rs", "1");
     write("new/Cargo.toml", "[dependencies]\npeerlock-below.workspace = true\n");
     write("new/src/lib.rs", "1");
-    write("below/src/room/lib.rs", "1");
+    write("below/src/module/lib.rs", "1");
     let before = now();
     write("net/src/lib.rs", "2");
-    assert_eq!(now(), before, "only the tests need it");
+    assert_eq!(now(), before, "a development dependency");
     write("catalogue/Cargo.toml", "[dependencies]\npeerlock-new = { path = \"../new\" }\n");
     let added = now();
     assert_ne!(added, before);
-    write("below/src/room/lib.rs", "2");
+    write("below/src/module/lib.rs", "2");
     assert_ne!(now(), added);
 }

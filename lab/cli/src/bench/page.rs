@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use peerlock_bench::{Case, Recovery, Report, Target};
+use peerlock_bench::{Case, Recovery, Report};
 use peerlock_figures::plot::{escape, tidy};
 
 use crate::html::{self, INFALLIBLE, Row, document, put};
@@ -14,8 +14,8 @@ pub fn html(report: &Report, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes {} µs \
-             between processes on one core, and {} µs if it wakes another core.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes \
+             {} µs between processes on one core, and {} µs if it wakes another core.</p>",
             tidy(report.messages.one_core.p50_us),
             tidy(report.messages.two_cores.p50_us),
         ),
@@ -34,7 +34,6 @@ pub fn html(report: &Report, command: &str) -> String {
     }
     waits(&mut body, &report.cases);
     rates(&mut body, &near);
-    targets(&mut body, &report.targets);
     numbers(&mut body, &report.cases);
     readings(&mut body, report, command);
     document("hand-over, measured", &body)
@@ -56,7 +55,9 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
     let heads: String = heads.iter().map(|name| format!("<th class=\"n\">{name}</th>")).collect();
     put(
         &mut body,
-        format_args!("<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"),
+        format_args!(
+            "<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"
+        ),
     );
     for row in &report.rows {
         let ((low, high), times) = (row.range(), row.seconds.len() as f64);
@@ -132,31 +133,6 @@ fn setting(case: &Case) -> String {
     words
 }
 
-fn targets(body: &mut String, targets: &[Target]) {
-    let met = targets.iter().filter(|target| target.met).count();
-    put(body, format_args!("<h2>What we want</h2>\n<p>{met} of {} were met in this run.</p>", targets.len()));
-    put(
-        body,
-        format_args!(
-            "<div class=\"scroll\"><table><thead><tr><th>verdict</th><th class=\"n\">measured</th>\
-             <th class=\"n\">wanted</th><th>what</th></tr></thead><tbody>"
-        ),
-    );
-    for Target { what, measured, bound, met, at_least } in targets {
-        let (class, way) = (if *met { "met" } else { "missed" }, if *at_least { "≥" } else { "≤" });
-        let (measured, bound) = (tidy(*measured), tidy(*bound));
-        put(
-            body,
-            format_args!(
-                "<tr><td class=\"{class}\">{class}</td><td class=\"n\">{measured}</td><td class=\"n\">{way} \
-                 {bound}</td><td>{}</td></tr>",
-                escape(what)
-            ),
-        );
-    }
-    put(body, format_args!("</tbody></table></div>"));
-}
-
 /// A column of the table.
 type Column = (&'static str, fn(&Case) -> Option<f64>);
 
@@ -199,7 +175,7 @@ fn readings(body: &mut String, report: &Report, command: &str) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record the times by one clock \
+            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record times by one clock \
              for all processes. A <em>message</em> is half a round trip of 128 bytes over TCP between two processes, \
              measured before every turn, through the relay if there is one. A grant is <em>out of order</em> if it \
              overtook a request that was made more than two messages earlier. Absolute numbers depend on other load of \

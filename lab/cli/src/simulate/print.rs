@@ -164,11 +164,12 @@ impl Printed<'_> {
         let others = self.numbers.names().filter(|name| !self.used.borrow().contains(name));
         let number = |name| (name, self.numbers.get(name).unwrap_or(0.0));
         let nonzero = others.map(number).filter(|(_, number)| *number != 0.0);
-        nonzero.map(|(name, number)| match number.fract() == 0.0 {
-            true => format!("{name}: {number}"),
-            false => format!("{name}: {number:.3}"),
-        })
-        .collect()
+        nonzero
+            .map(|(name, number)| match number.fract() == 0.0 {
+                true => format!("{name}: {number}"),
+                false => format!("{name}: {number:.3}"),
+            })
+            .collect()
     }
 }
 
@@ -355,10 +356,7 @@ fn faulty(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::
     let (recovered, took) = (numbers.count("recovered"), numbers.count("nanoseconds to recover"));
     if recovered > 0 {
         let mean = took as f64 / 1e9 / recovered as f64;
-        writeln!(
-            out,
-            "trials in which all slots were in use again after the first crash: {recovered}, after {mean:.3} s on average"
-        )?;
+        writeln!(out, "trials that recovered all slots after the first crash: {recovered}, in {mean:.3} s on average")?;
     }
     if harm.fencing_back > 0 {
         writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;

@@ -1,8 +1,8 @@
-//! Axes: places of values, and tick labels.
+//! Axes and tick labels.
 
 use crate::figure::Scale;
 
-/// An axis whose range holds everything that is drawn.
+/// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -17,7 +17,7 @@ enum Kind {
 }
 
 impl Axis {
-    /// A horizontal axis over the range of its values.
+    /// Returns a horizontal axis over the range of its values.
     pub fn horizontal(label: &str, scale: Scale, names: &[String], values: impl Iterator<Item = f64>) -> Self {
         let kind = match scale {
             Scale::Category => Kind::Category { names: names.to_vec() },
@@ -34,7 +34,7 @@ impl Axis {
         Self { label: label.into(), kind }
     }
 
-    /// A vertical axis: from 0, or on a log scale between the round numbers below and above.
+    /// Returns a vertical axis: from 0, or on a log scale between round numbers.
     pub fn vertical(label: &str, scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let kind = match scale {
             Scale::Log => {
@@ -65,12 +65,12 @@ impl Axis {
         }
     }
 
-    /// Returns whether a line joins neighbouring points.
+    /// Returns whether points are joined by a line.
     pub fn joins(&self) -> bool {
         !matches!(self.kind, Kind::Category { .. })
     }
 
-    /// Returns the place of a value, from 0 at the start of the axis to 1 at its end.
+    /// Returns the position of a value, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         match &self.kind {
             Kind::Linear { low, high, .. } => (value - low) / (high - low),
@@ -79,7 +79,7 @@ impl Axis {
         }
     }
 
-    /// Returns the horizontal offset of a curve, so that curves do not overlap within a category.
+    /// Returns the offset of a curve within a category, so that curves do not overlap.
     pub fn dodge(&self, number: usize, of: usize) -> f64 {
         match &self.kind {
             Kind::Category { names } => {
@@ -98,7 +98,7 @@ impl Axis {
         }
     }
 
-    /// Returns the places and texts of the tick labels.
+    /// Returns the positions and texts of the tick labels.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match &self.kind {
             Kind::Category { names } => {
@@ -112,7 +112,7 @@ impl Axis {
                 let decades = (high / low).log10();
                 let within: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
                 let last = high.log10().ceil() as i32;
-                let apart = (decades / 10.0).ceil().max(1.0) as i32; // As many labels as fit.
+                let apart = (decades / 10.0).ceil().max(1.0) as i32;
                 let first = (low.log10() / f64::from(apart)).floor() as i32 * apart;
                 (first..=last)
                     .step_by(apart as usize)
@@ -125,7 +125,7 @@ impl Axis {
     }
 }
 
-/// Formats a number: few digits, thousands separated.
+/// Formats a number with few digits and separated thousands.
 pub fn tidy(value: f64) -> String {
     let size = value.abs();
     if size > 0.0 && size < 1e-4 {
@@ -146,17 +146,16 @@ pub fn tidy(value: f64) -> String {
     if size < 10_000.0 {
         return text.into();
     }
-    let mut apart = String::new();
+    let mut separated = String::new();
     for (at, digit) in text.char_indices() {
-        if at > 0 && (text.len() - at) % 3 == 0 && !apart.ends_with('-') {
-            apart.push(',');
+        if at > 0 && (text.len() - at) % 3 == 0 && !separated.ends_with('-') {
+            separated.push(',');
         }
-        apart.push(digit);
+        separated.push(digit);
     }
-    apart
+    separated
 }
 
-/// Returns the superscript of a digit or sign.
 fn raised(sign: char) -> char {
     match sign {
         '-' => '⁻',
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_axis_has_round_steps_from_0_and_holds_everything() {
+    fn linear_axis_has_round_steps_from_0_and_covers_all_values() {
         for (most, ticks) in [
             (355.7, "0 100 200 300 400"),
             (2258.0, "0 500 1000 1500 2000 2500"),
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_axis_has_round_ends_and_no_place_for_0() {
+    fn log_axis_has_round_ends_and_excludes_0() {
         let axis = Axis::vertical("", Scale::Log, [0.0, 8.1, 1753.0].into_iter());
         assert_eq!(labels(&axis).join(" "), "5 10 20 50 100 200 500 1000 2000");
         assert!(!axis.shows(0.0) && axis.shows(8.1) && !axis.shows(f64::NAN));

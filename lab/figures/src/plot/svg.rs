@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-/// The horizontal alignment of a text.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -14,7 +13,6 @@ pub enum Anchor {
 pub struct Svg(String);
 
 impl Svg {
-    /// An empty picture with a white background.
     pub fn new(width: f64, height: f64, title: &str) -> Self {
         let mut svg = Self(String::new());
         let title = escape(title);
@@ -28,13 +26,11 @@ impl Svg {
         svg
     }
 
-    /// Returns the finished picture.
     pub fn end(mut self) -> String {
         self.push(format_args!("</svg>"));
         self.0
     }
 
-    /// Draws a line through all points.
     pub fn line(&mut self, points: &[(f64, f64)], colour: &str, width: f64, dashes: &str) {
         let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
         let points = list(points);
@@ -44,7 +40,6 @@ impl Svg {
         ));
     }
 
-    /// Draws a polygon, hollow or filled.
     pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str, is_full: bool) {
         let (corners, inside) = (list(corners), if is_full { colour } else { "none" });
         self.push(format_args!(
@@ -53,19 +48,16 @@ impl Svg {
         ));
     }
 
-    /// Draws a hollow circle.
     pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
         ));
     }
 
-    /// Draws a filled circle.
     pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{colour}"/>"#));
     }
 
-    /// Draws a line of text, anchored at this point.
     pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, bold: bool) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -79,7 +71,6 @@ impl Svg {
         ));
     }
 
-    /// Draws vertical text, centred on its point.
     pub fn upright(&mut self, (x, y): (f64, f64), text: &str, size: f64) {
         let text = escape(text);
         self.push(format_args!(
@@ -89,7 +80,7 @@ impl Svg {
     }
 
     fn push(&mut self, element: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{element}").expect("a string takes whatever is written");
+        writeln!(self.0, "{element}").expect("writing to a string cannot fail");
     }
 }
 
@@ -98,12 +89,12 @@ fn list(points: &[(f64, f64)]) -> String {
     points.join(" ")
 }
 
-/// Estimates the width of a text, generously, since fonts differ.
+/// Estimates the width of a text from above, since fonts differ.
 pub fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.56
 }
 
-/// Wraps a text into rows no wider than `most`, except for longer words.
+/// Wraps a text into rows no wider than `most`, except for single words.
 pub fn wrapped(text: &str, size: f64, most: f64) -> Vec<&str> {
     let mut rows: Vec<&str> = Vec::new();
     let mut from = 0;
@@ -120,7 +111,7 @@ pub fn wrapped(text: &str, size: f64, most: f64) -> Vec<&str> {
     rows
 }
 
-/// Escapes text for XML and HTML, also within quotes.
+/// Escapes text for XML and HTML, including attributes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,4 @@
-//! Converts the runs of a figure to the lines of its plot.
+//! Converts the runs of a figure to a plot.
 
 use crate::estimate::Estimate;
 use crate::figure::{self, Dot, Resolved, Scale};
@@ -6,7 +6,6 @@ use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::{Axis, Line, Panel, Plot};
 
-/// Returns the plot of a figure.
 pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     let file = &resolved.figure.file;
     let style = |number: usize| file.curves[number].style.unwrap_or(number + 1);
@@ -53,7 +52,7 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
 }
 
-/// Returns the height of a dot: its metric, divided by that of the panel's reference curve if it has one.
+/// Returns the height of a dot: its metric, divided by that of the reference curve if the panel has one.
 pub fn height(
     dot: &Dot,
     metric: Metric,
@@ -71,7 +70,7 @@ pub fn height(
     own.over(Estimate::of(metric, results.of(&base.point))?)
 }
 
-/// Returns, for each longest wait, the percentage of peers that waited at most so long.
+/// Returns pairs of a wait and the percentage of peers that waited at most so long.
 fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
     let (_, percentiles) = results.of(&dot.point).distribution();
     percentiles.iter().enumerate().map(|(percent, most)| (*most, percent as f64)).collect()

@@ -1,4 +1,4 @@
-//! The page: one file without scripts or external resources, fit for printing.
+//! The page: one file without scripts or external resources.
 
 use std::fmt::Write;
 
@@ -11,10 +11,9 @@ use crate::plot::{escape, tidy};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Returns the whole page.
 pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Provenance) -> String {
     let mut body = String::new();
-    let kind = if plan.quick { "quick run: fewer trials and shorter runs than the full one" } else { "full run" };
+    let kind = if plan.quick { "quick run: fewer and shorter trials" } else { "full run" };
     push(&mut body, "<h1>Figures, published and measured</h1>");
     push(&mut body, &format!("<p class=\"origin\">peerlock {}, {kind}</p>", escape(&provenance.version)));
     contents(&mut body, plan);
@@ -31,7 +30,6 @@ pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Prove
     )
 }
 
-/// Writes the table of contents.
 fn contents(body: &mut String, plan: &Plan) {
     push(body, "<nav><ul>\n<li><a href=\"#reading\">How to read it</a></li>");
     if plan.figures.iter().any(|figure| !figure.numbers.is_empty()) {
@@ -41,10 +39,9 @@ fn contents(body: &mut String, plan: &Plan) {
         let (id, title) = (escape(&figure.figure.id), escape(&figure.figure.file.title));
         push(body, &format!("<li><a href=\"#{id}\">{title}</a> <span class=\"id\">{id}</span></li>"));
     }
-    push(body, "<li><a href=\"#run\">Where it comes from</a></li>\n</ul></nav>");
+    push(body, "<li><a href=\"#run\">Provenance</a></li>\n</ul></nav>");
 }
 
-/// Writes the table of all published numbers.
 fn summary(body: &mut String, plan: &Plan, results: &Results) {
     let numbers: Vec<_> =
         plan.figures.iter().flat_map(|figure| figure.numbers.iter().map(move |n| (figure, n))).collect();
@@ -56,25 +53,24 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
     let (unsure, may_differ, by_choice) = (count(Verdict::Unsure), count(Verdict::MayDiffer), count(Verdict::ByChoice));
     let moved = count(Verdict::Moved);
     let mut sentence = format!(
-        "Of {} published numbers, {} are reproduced; {} differ, and the reason stands beside them.",
+        "Of {} published numbers, {} are reproduced, and {} differ for the given reasons.",
         numbers.len(),
         count(Verdict::Reproduced) + unsure,
         count(Verdict::Differs) + may_differ,
     );
     if by_choice > 0 {
-        write!(sentence, " {by_choice} are where the paper has them, but only by a choice of ours.").expect(INFALLIBLE);
+        write!(sentence, " {by_choice} agree only because of a choice of ours.").expect(INFALLIBLE);
     }
     if unsure > 0 {
-        write!(sentence, " {unsure} of the reproduced ones have an interval that reaches beyond the range.")
+        write!(sentence, " {unsure} of the reproduced ones have an interval that exceeds the range.")
             .expect(INFALLIBLE);
     }
     if may_differ > 0 {
-        write!(sentence, " {may_differ} of those that differ have an interval that reaches to what is published.")
+        write!(sentence, " {may_differ} of the differing ones have an interval that includes the published number.")
             .expect(INFALLIBLE);
     }
     if moved > 0 {
-        write!(sentence, " <span class=\"moved\">{moved} left the range in which we say they are.</span>")
-            .expect(INFALLIBLE);
+        write!(sentence, " <span class=\"moved\">{moved} are outside the claimed range.</span>").expect(INFALLIBLE);
     }
     push(body, &format!("<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">"));
     push(
@@ -124,7 +120,7 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
     push(body, "</section>");
 }
 
-/// Lists the settings that all runs of a figure share.
+/// Returns the settings that all runs of a figure share.
 fn common(resolved: &Resolved) -> String {
     let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.point.pairs()).collect();
     let shared = runs.first().into_iter().flatten().filter(|pair| runs.iter().all(|run| run.contains(pair)));
@@ -132,7 +128,7 @@ fn common(resolved: &Resolved) -> String {
     format!("In all runs: {}.", shared.join(", "))
 }
 
-/// Writes the published numbers of one figure, with their reading and reason.
+/// Writes the published numbers of a figure.
 fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     if resolved.numbers.is_empty() {
         return;
@@ -140,16 +136,16 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     push(
         body,
         "<div class=\"wide\"><table class=\"numbers\"><thead><tr><th>number</th><th class=\"n\">published</th>\
-         <th class=\"n\">measured</th><th>verdict</th><th>how we read it</th></tr></thead><tbody>",
+         <th class=\"n\">measured</th><th>verdict</th><th>reading</th></tr></thead><tbody>",
     );
     for number in &resolved.numbers {
         let (measured, verdict) = results.judge(number);
         let mut reading = format!("Measured: {}.", number.metric.reading);
         if let Some(over) = &number.published.times_less_than {
-            write!(reading, " That of {over}, divided by this.").expect(INFALLIBLE);
+            write!(reading, " Ratio: the value of {over} divided by this one.").expect(INFALLIBLE);
         }
         if number.bend.is_some() {
-            reading.push_str(" Its slope in the second part of the stretch, divided by that in the first.");
+            reading.push_str(" Bend: the slope of the second interval divided by that of the first.");
         }
         let claim = match number.published.claim {
             Statement::Reproduced => "Claimed",
@@ -177,7 +173,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     push(body, "</tbody></table></div>");
 }
 
-/// Writes the numbers of the plots, collapsed.
+/// Writes the data of the plots, collapsed.
 fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     let file = &resolved.figure.file;
     for (number, panel) in file.panels.iter().enumerate() {
@@ -209,60 +205,55 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     }
 }
 
-/// Writes the introduction.
 fn readings(body: &mut String, plan: &Plan) {
     push(body, "<section id=\"reading\"><h2>How to read it</h2>");
     if plan.quick {
         push(
             body,
-            "<p>This is a quick run: fewer trials, shorter runs, fewer values. Where a text below speaks of 10 or 100 \
-             trials, it is about the full run; the settings under each plot are those of this one.</p>",
+            "<p>This is a quick run: fewer and shorter trials, fewer values. Texts below that mention 10 or 100 trials \
+             refer to the full run; the settings under each plot are those of this run.</p>",
         );
     }
     push(
         body,
-        "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number lies in the range that the experiment \
-         file claims, with all of its interval. <em>Reproduced, not certain</em>: the number does, its interval \
-         reaches beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in \
-         which our number is instead. <em>Differs, not certain</em>: so it is, but its interval reaches to what is \
-         published. <em>By choice</em>: it is where the paper has it, but only because of something that the paper \
-         leaves open and we have chosen; the choice stands beside it, and this is no reproduction. <em>Out of \
-         range</em>: it is not where we say, and the command ends with an error. A number that is called published \
-         but stands in no paper (because the paper has a formula or a picture) says so.</p>\n\
-         <p><strong>Intervals.</strong> Trials are independent. Bars in a plot, and what follows a ±, are 95 % \
-         confidence intervals over trials: Student's for means, Wilson's for shares of trials, for a ratio both \
-         relative errors together, and for the bend of a curve the errors of all three places. A percentile has the \
-         interval of what each trial has by itself. What only grows with the number of trials, such as the longest \
-         wait of all, has none; nor has a single trial.</p>\n\
-         <p><strong>Measuring.</strong> Every number is measured in virtual time by the simulator, which checks at \
-         every event that at most as many are inside as there are slots, that fencing numbers rise, that no token is \
-         lost, and at the end that everybody was served; a run that breaks a rule makes no report, unless its \
-         experiment is there to count violations. A client that leaves at once, as in Sigma's figures 3, 7 and 8, \
-         counts as inside until the first word of it arrives anywhere: before that nobody may be let in, since nobody \
-         can know. In an open workload the steady state is the time that is measured, and nobody waits for the last to \
-         be served. The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue \
-         builds up, and all that comes after the first peer has finished, while it runs dry. The <em>spread</em> is \
-         the longest wait less the mean wait. Shares of entries beside somebody else are those of whole runs, in \
-         rounds also of what comes before and after them. Rings in a plot are published numbers. The <em>ideal</em> \
-         is no protocol: one line for all slots, kept by somebody who knows everything at once, and one message from \
-         who leaves to who is next.</p>\n</section>",
+        "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number and its whole interval are in the \
+         range that the experiment file claims. <em>Reproduced, not certain</em>: the number is in the range, but its \
+         interval exceeds it. <em>Differs</em>: we do not reproduce the number; the reason is given, and the range of \
+         our number. <em>Differs, not certain</em>: the same, but the interval includes the published number. <em>By \
+         choice</em>: the number agrees, but only because of a choice that the paper leaves open; this is no \
+         reproduction. <em>Out of range</em>: the number is not in its range, and the command fails. A published \
+         number that is not printed in the paper (but computed from a formula or read from a plot) is marked.</p>\n\
+         <p><strong>Intervals.</strong> Trials are independent. Bars and numbers after ± are 95 % confidence intervals \
+         over trials: Student's for means, Wilson's for shares of trials; the relative errors of a ratio are combined, \
+         and so are the errors of the three points of a bend. A percentile has the interval of its per-trial values. \
+         A maximum over all trials, and a single trial, have none.</p>\n\
+         <p><strong>Measurement.</strong> The simulator measures in virtual time. It checks at every event that there \
+         are at most as many holders as slots, that fencing numbers increase and no token is lost, and at the end that \
+         every client was served. A run with a violation gives no report, unless its experiment counts violations. A \
+         client without a hold time (Sigma's figures 3, 7 and 8) counts as holder until its first message after the \
+         release arrives: before that no other client can be granted the slot. In an open workload the steady state is \
+         the measured time. Otherwise it omits each peer's first entries (the warm-up), while the queue builds up, and \
+         everything after the first peer has finished. The <em>spread</em> is the longest wait less the mean wait. \
+         Shares of violating entries are of whole runs, in rounds including the time before and after them. Rings in a \
+         plot are published numbers. The <em>ideal</em> is not a protocol: one global queue, and one message from the \
+         releasing client to the next.</p>\n</section>",
     );
 }
 
-/// Writes the provenance: the only part in which two runs with the same seed differ.
+/// Writes the provenance, the only part in which two reports with the same seed differ.
 fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenance) {
-    push(body, "<section id=\"run\"><h2>Where it comes from</h2><table><tbody>");
+    push(body, "<section id=\"run\"><h2>Provenance</h2><table><tbody>");
     let stored = match results.resumed {
         0 => format!("{}", plan.points()),
-        stored => format!("{}, of which {stored} were there from an earlier run", plan.points()),
+        stored => format!("{}, of which {stored} are from an earlier run", plan.points()),
     };
     for (name, value) in [
         ("command", &provenance.command),
         ("seed", &provenance.seed),
         ("version", &provenance.version),
         ("commit", &provenance.commit),
-        ("different runs", &stored),
-        ("time taken", &provenance.duration),
+        ("distinct runs", &stored),
+        ("duration", &provenance.duration),
     ] {
         push(body, &format!("<tr><td>{name}</td><td><code>{}</code></td></tr>", escape(value)));
     }
@@ -280,7 +271,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-const INFALLIBLE: &str = "a string takes whatever is written";
+const INFALLIBLE: &str = "writing to a string cannot fail";
 
 fn push(body: &mut String, line: &str) {
     body.push_str(line);

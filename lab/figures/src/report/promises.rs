@@ -1,4 +1,4 @@
-//! A table of protocols and faults: promise and result.
+//! A table of protocols and faults: promises and results.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::escape;
 
-/// One cell: the promise, and in how many trials it was broken.
+/// One cell: the promise, and the number of trials that broke it.
 pub struct Cell<'a> {
     curve: &'a str,
     fault: &'a str,
@@ -17,17 +17,15 @@ pub struct Cell<'a> {
     violated: u64,
     starved: u64,
     stopped: u64,
-    /// Why the first stopped trial was stopped.
+    /// Why the first trial was stopped.
     stop: Option<&'a str>,
 }
 
 impl Cell<'_> {
-    /// Returns whether there is a promise that can be broken.
     pub fn is_promised(&self) -> bool {
         self.promise != Promise::Nothing
     }
 
-    /// Returns whether a promise was broken.
     fn is_broken(&self) -> bool {
         match self.promise {
             Promise::Both => self.violated + self.starved + self.stopped > 0,
@@ -36,27 +34,25 @@ impl Cell<'_> {
         }
     }
 
-    fn happened(&self) -> String {
+    fn results(&self) -> String {
         let Self { trials, violated, starved, stopped, .. } = *self;
-        let kinds = [(violated, "too many inside"), (starved, "not all served"), (stopped, "stopped")];
-        let happened: Vec<String> =
-            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        if happened.is_empty() {
-            format!("nothing in {trials}")
-        } else {
-            format!("of {trials}: {}", happened.join(", "))
+        let kinds = [(violated, "violated safety"), (starved, "starved a client"), (stopped, "stopped")];
+        let faulty = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}"));
+        match faulty.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => format!("none of {trials} failed"),
+            faulty => format!("of {trials}: {faulty}"),
         }
     }
 
     /// Describes a broken promise.
-    pub fn complaint(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         let Self { curve, fault, .. } = self;
         let why = self.stop.map_or(String::new(), |stop| format!(" ({stop})"));
-        self.is_broken().then(|| format!("{curve} under {fault}: promised otherwise, but {}{why}", self.happened()))
+        self.is_broken().then(|| format!("{curve} under {fault} broke its promise: {}{why}", self.results()))
     }
 }
 
-/// Returns all cells of a figure, protocol by protocol; empty if the figure is not such a table.
+/// Returns the cells of a figure, a row per protocol; empty if the figure is not such a table.
 pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'a>>> {
     let file = &resolved.figure.file;
     if !file.promises {
@@ -86,11 +82,11 @@ pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'
     file.curves.iter().zip(&resolved.dots[0]).map(row).collect()
 }
 
-/// Returns the table as HTML: a row per protocol, a column per fault.
+/// Returns the table as HTML.
 pub fn html(resolved: &Resolved, results: &Results) -> String {
     let (file, rows) = (&resolved.figure.file, cells(resolved, results));
     let mut html = String::from("<div class=\"wide\"><table class=\"promises\"><thead><tr><th>protocol</th>");
-    let mut push = |text: std::fmt::Arguments<'_>| html.write_fmt(text).expect("a string takes whatever is written");
+    let mut push = |text: std::fmt::Arguments<'_>| html.write_fmt(text).expect("writing to a string cannot fail");
     file.x.names.iter().for_each(|name| push(format_args!("<th>{}</th>", escape(name))));
     push(format_args!("</tr></thead><tbody>"));
     for (curve, row) in file.curves.iter().zip(rows) {
@@ -103,7 +99,7 @@ pub fn html(resolved: &Resolved, results: &Results) -> String {
                 (_, Promise::Nothing) => ("small", "promises nothing"),
             };
             let why = cell.stop.map_or(String::new(), |stop| format!(" title=\"{}\"", escape(stop)));
-            push(format_args!("<td{why}><span class=\"{class}\">{promise}</span><br>{}</td>", cell.happened()));
+            push(format_args!("<td{why}><span class=\"{class}\">{promise}</span><br>{}</td>", cell.results()));
         }
         push(format_args!("</tr>"));
     }

@@ -1,15 +1,15 @@
-//! A figure's numbers as CSV.
+//! A figure's data as CSV.
 
 use crate::figure::{Dot, Resolved};
 use crate::metric::{Measured, Metric};
 use crate::plan::Results;
 
-/// Returns one line per run with all settings and metrics; for a distribution, one line per percentile.
+/// Returns a line per run with all settings and metrics; for a distribution, a line per percentile.
 pub fn csv(resolved: &Resolved, results: &Results) -> String {
     let is_distribution = resolved.metrics.iter().all(Option::is_none);
     let mut names: Vec<String> = vec!["panel".into(), "curve".into()];
-    let settings_there = settings_there(resolved);
-    names.extend(settings_there.iter().cloned());
+    let setting_names = setting_names(resolved);
+    names.extend(setting_names.iter().cloned());
     if is_distribution {
         let run = resolved.dots.iter().flatten().flatten().next().map(|dot| results.of(&dot.point));
         names.extend(["percent of peers".into(), run.map_or("", |run| run.distribution().0).into()]);
@@ -24,7 +24,7 @@ pub fn csv(resolved: &Resolved, results: &Results) -> String {
                 let mut start = vec![panel.title.clone(), curve.label.clone()];
                 let pairs = point.pairs();
                 let value = |name: &String| pairs.iter().find(|pair| pair.0 == *name).map(|pair| pair.1.clone());
-                start.extend(settings_there.iter().map(|name| value(name).unwrap_or_default()));
+                start.extend(setting_names.iter().map(|name| value(name).unwrap_or_default()));
                 for end in ends(results.of(point), is_distribution) {
                     csv.push_str(&line(&[&start[..], &end].concat()));
                 }
@@ -34,8 +34,8 @@ pub fn csv(resolved: &Resolved, results: &Results) -> String {
     csv
 }
 
-/// Returns the names of all settings that any run of the figure has.
-fn settings_there(resolved: &Resolved) -> Vec<String> {
+/// Returns the names of the settings of all runs.
+fn setting_names(resolved: &Resolved) -> Vec<String> {
     let mut names = Vec::new();
     for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.point.pairs()) {
         if !names.contains(&name) {
@@ -45,7 +45,7 @@ fn settings_there(resolved: &Resolved) -> Vec<String> {
     names
 }
 
-/// Returns the fields after the settings, for each line of one run.
+/// Returns the fields after the settings, for each line of a run.
 fn ends(run: &Measured, is_distribution: bool) -> Vec<Vec<String>> {
     if is_distribution {
         let percentiles = run.distribution().1.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Child processes, from the parent's side.
+//! Starts child processes and sends them commands.
 
 use std::path::Path;
 use std::pin::pin;
@@ -12,21 +12,20 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::child::SECRET;
 
-/// The time limit for a command beyond its own duration: many times what the slowest needs on a busy machine.
+/// The timeout of a command, beyond its own duration.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The prefix of a failure reported by a child.
+/// The prefix of an error reported by a child.
 pub const FAILED: &str = "failed ";
-/// The interval of checks for children that have ended, while waiting for another.
+/// The interval of checks for children that have exited.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Starts children.
-pub struct Crew<'a> {
+pub struct Launcher<'a> {
     /// The program with the hidden command `bench-child`.
     pub program: &'a Path,
     pub secret: String,
 }
 
-/// A running child. Dropping it kills the child.
+/// A running child, killed on drop.
 pub struct Worker {
     system: String,
     child: Child,
@@ -34,36 +33,34 @@ pub struct Worker {
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-impl Crew<'_> {
-    /// Returns the command that starts a child with these arguments.
+impl Launcher<'_> {
     pub fn command(&self, part: &[&str]) -> Command {
         let mut command = Command::new(self.program);
         command.arg("bench-child").args(part).env(SECRET, &self.secret).kill_on_drop(true);
-        // Ctrl-C goes to the parent only: a child that ends first would be reported as failed.
+        // Ctrl-C must only reach the parent: a child that exits first would be reported as failed.
         command.process_group(0);
         command
     }
 
-    /// Starts a child and waits until it is ready. Also returns the lines it printed.
+    /// Starts a child, waits until it is ready, and returns the lines that it printed.
     pub async fn start(&self, part: &[&str]) -> Result<(Worker, Vec<String>), Error> {
-        let system = format!("the part `{}`", part.join(" "));
+        let system = format!("process `{}`", part.join(" "));
         let failed = |why: &str| Error::Child { system: system.clone(), why: why.to_owned() };
         let mut child = self.command(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let commands = child.stdin.take().ok_or_else(|| failed("it has no standard input"))?;
         let answers = child.stdout.take().ok_or_else(|| failed("it has no standard output"))?;
         let mut worker = Worker { system, child, commands, answers: BufReader::new(answers).lines() };
-        let words = worker.answer().await?;
-        Ok((worker, words))
+        let lines = worker.answer().await?;
+        Ok((worker, lines))
     }
 }
 
 impl Worker {
-    /// Returns its process ID while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Returns why it has ended, if it has: its last line, or the exit status.
+    /// Returns why it exited, if it did: its error, or the exit status.
     async fn ended(&mut self) -> Option<Error> {
         let status = self.child.try_wait().ok().flatten()?;
         while let Ok(Ok(Some(line))) = timeout(LOOK_EVERY, self.answers.next_line()).await {
@@ -71,21 +68,19 @@ impl Worker {
                 return Some(self.failed(why));
             }
         }
-        Some(self.failed(&format!("it has ended ({status})")))
+        Some(self.failed(&format!("it exited ({status})")))
     }
 
-    /// Kills it and waits for its end.
     pub async fn kill(mut self) -> Result<(), Error> {
         Ok(self.child.kill().await?)
     }
 
-    /// Sends a command and waits for the answer.
     pub async fn ask(&mut self, what: &str) -> Result<Vec<String>, Error> {
         self.send(what).await?;
         self.answer().await
     }
 
-    /// Sends a command. The caller must read the answer.
+    /// Sends a command, whose answer the caller must read.
     pub async fn send(&mut self, what: &str) -> Result<(), Error> {
         let written = self.commands.write_all(format!("{what}\n").as_bytes()).await;
         written.map_err(|error| self.failed(&error.to_string()))
@@ -95,10 +90,9 @@ impl Worker {
         self.answer_within(PATIENCE).await
     }
 
-    /// Waits for the answer to a long command.
     pub async fn answer_within(&mut self, patience: Duration) -> Result<Vec<String>, Error> {
         let answer = timeout(patience, self.read()).await;
-        answer.unwrap_or_else(|_| Err(self.failed(&format!("there was no answer for {patience:?}"))))
+        answer.unwrap_or_else(|_| Err(self.failed(&format!("no answer for {patience:?}"))))
     }
 
     async fn read(&mut self) -> Result<Vec<String>, Error> {
@@ -110,7 +104,7 @@ impl Worker {
                     Some(why) => return Err(self.failed(why)),
                     None => answer.push(line),
                 },
-                Ok(None) => return Err(self.failed("it has ended")),
+                Ok(None) => return Err(self.failed("it exited")),
                 Err(error) => return Err(self.failed(&error.to_string())),
             }
         }
@@ -125,23 +119,22 @@ impl Worker {
         answer.iter().map(line).collect()
     }
 
-    /// Returns the error that this child has failed.
     pub fn failed(&self, why: &str) -> Error {
         Error::Child { system: self.system.clone(), why: why.to_owned() }
     }
 }
 
-/// Waits for the answers of all workers, and fails if one of them has ended: the others may depend on it.
+/// Waits for the answers of all workers. Fails if one of them exits, since the others may depend on it.
 pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<Vec<String>>, Error> {
     let mut answers = Vec::new();
     for number in 0..workers.len() {
-        let (said, to_come) = workers.split_at_mut(number + 1);
-        let mut answer = pin!(said[number].answer_within(patience));
+        let (current, later) = workers.split_at_mut(number + 1);
+        let mut answer = pin!(current[number].answer_within(patience));
         answers.push(loop {
             match timeout(LOOK_EVERY, &mut answer).await {
                 Ok(answer) => break answer?,
                 Err(_) => {
-                    for worker in &mut *to_come {
+                    for worker in &mut *later {
                         worker.ended().await.map_or(Ok(()), Err)?;
                     }
                 }
@@ -151,9 +144,8 @@ pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<V
     Ok(answers)
 }
 
-/// Returns the first line.
-pub fn said(words: &[String]) -> &str {
-    words.first().map_or("", String::as_str)
+pub fn first(lines: &[String]) -> &str {
+    lines.first().map_or("", String::as_str)
 }
 
 #[cfg(test)]
@@ -162,40 +154,35 @@ mod tests {
 
     use super::*;
 
-    /// A program that does not answer, or fails.
-    const PROGRAM: &str = "#!/bin/sh\necho end\nread told\ncase $2 in dies) exit 3;; \
-                           says) echo failed it has its reasons; exit 3;; *) exec sleep 60;; esac\n";
+    const PROGRAM: &str = "#!/bin/sh\necho end\nread line\ncase $2 in dies) exit 3;; \
+                           fails) echo failed the reason; exit 3;; *) exec sleep 60;; esac\n";
 
-    /// Returns the error if these parts get a command and the first is awaited.
+    /// Returns the error if these processes receive a command and the first is awaited.
     async fn failure(parts: &[&str], patience: Duration) -> String {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let crew = Crew { program: &program, secret: String::new() };
+        let launcher = Launcher { program: &program, secret: String::new() };
         let mut workers = Vec::new();
         for part in parts {
-            let mut worker = crew.start(&[*part]).await.unwrap().0;
+            let mut worker = launcher.start(&[*part]).await.unwrap().0;
             worker.send("something").await.unwrap();
             workers.push(worker);
         }
         answers(&mut workers, patience).await.unwrap_err().to_string()
     }
 
-    /// One test, since concurrent ones would hold each other's program open for writing, which prevents its execution.
+    /// One test, since a program that another thread holds open for writing cannot be executed.
     #[tokio::test]
-    async fn ended_worker_is_named_and_silent_worker_times_out() {
-        let commands = failure(&["waits", "waits", "dies"], PATIENCE).await;
-        assert!(
-            commands.starts_with("the part `dies` of the bench has failed: it has ended (exit status: 3)"),
-            "{commands}"
-        );
-        let commands = failure(&["waits", "says"], PATIENCE).await;
-        assert!(commands.starts_with("the part `says` of the bench has failed: it has its reasons"), "{commands}");
-        let commands = failure(&["waits"], Duration::from_millis(20)).await;
-        assert!(
-            commands.starts_with("the part `waits` of the bench has failed: there was no answer for 20ms"),
-            "{commands}"
-        );
+    async fn exited_worker_is_named_and_silent_worker_times_out() {
+        for (parts, patience, expected) in [
+            (&["waits", "waits", "dies"][..], PATIENCE, "process `dies` failed: it exited (exit status: 3)"),
+            (&["waits", "fails"], PATIENCE, "process `fails` failed: the reason"),
+            (&["waits"], Duration::from_millis(20), "process `waits` failed: no answer for 20ms"),
+        ] {
+            let error = failure(parts, patience).await;
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The lock interface of a client, the same for everything that is measured.
+//! The lock interface of a client, for all measured systems.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use peerlock::{Agent, Client, Endpoint, Grant, Peer, Request};
 
 use crate::{etcd, redis, zookeeper};
 
-/// A failure that the parent prints.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where clients connect.
+/// A system that clients connect to.
 #[derive(Clone)]
-pub enum Place {
+pub enum System {
     /// A peer in this process.
     Peer(Peer),
     /// An agent, with one connection per client.
@@ -23,31 +22,30 @@ pub enum Place {
 }
 
 /// One client of one resource.
-#[expect(clippy::large_enum_variant, reason = "there is one for each client, and ours is the one that is measured")]
-pub enum Door {
-    Ours { client: Client, request: Request, grant: Option<Grant> },
+#[expect(clippy::large_enum_variant, reason = "one per client")]
+pub enum Lock {
+    Peerlock { client: Client, request: Request, grant: Option<Grant> },
     Etcd(etcd::Client),
     Redis(redis::Client),
     ZooKeeper(zookeeper::Client),
 }
 
 /// Slot and fencing number.
-pub type Pass = (u32, u64);
+pub type Granted = (u32, u64);
 
-/// Longer than any bench: no lease expires during a measurement.
+/// Longer than any measurement.
 pub const LEASE: Duration = Duration::from_secs(3600);
 
-impl Place {
-    /// Connects a client.
-    pub async fn door(&self, name: &str, slots: u32) -> Result<Door, Failure> {
+impl System {
+    pub async fn lock(&self, name: &str, slots: u32) -> Result<Lock, Failure> {
         Ok(match self {
             Self::Peer(_) | Self::Agent(_) => {
                 let request = Request::new(name).slots(slots).ttl(LEASE);
-                Door::Ours { client: self.client()?, request, grant: None }
+                Lock::Peerlock { client: self.client()?, request, grant: None }
             }
-            Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name, LEASE).await?),
-            Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
-            Self::ZooKeeper(address) => Door::ZooKeeper(zookeeper::Client::connect(*address, name).await?),
+            Self::Etcd(address) => Lock::Etcd(etcd::Client::connect(*address, name, LEASE).await?),
+            Self::Redis(address) => Lock::Redis(redis::Client::connect(*address, name).await?),
+            Self::ZooKeeper(address) => Lock::ZooKeeper(zookeeper::Client::connect(*address, name).await?),
         })
     }
 
@@ -60,45 +58,43 @@ impl Place {
         match self {
             Self::Peer(peer) => Ok(peer.client()),
             Self::Agent(endpoint) => Ok(Agent::at(endpoint.clone(), None).client()),
-            Self::Etcd(_) | Self::Redis(_) | Self::ZooKeeper(_) => Err("a server to compare with is no peer".into()),
+            Self::Etcd(_) | Self::Redis(_) | Self::ZooKeeper(_) => Err("this server is not a peer".into()),
         }
     }
 }
 
-impl Door {
-    /// Creates the resource.
-    pub async fn found(&mut self) -> Result<(), Failure> {
+impl Lock {
+    pub async fn prepare(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Redis(client) => return client.found().await,
-            Self::ZooKeeper(client) => client.found().await?,
-            Self::Ours { .. } | Self::Etcd(_) => {}
+            Self::Redis(client) => return client.prepare().await,
+            Self::ZooKeeper(client) => client.prepare().await?,
+            Self::Peerlock { .. } | Self::Etcd(_) => {}
         }
-        self.enter().await?;
-        self.leave().await
+        self.acquire().await?;
+        self.release().await
     }
 
-    /// Waits for the grant.
-    pub async fn enter(&mut self) -> Result<Pass, Failure> {
+    pub async fn acquire(&mut self) -> Result<Granted, Failure> {
         match self {
-            Self::Ours { client, request, grant } => {
+            Self::Peerlock { client, request, grant } => {
                 let grant = grant.insert(client.acquire(&*request).await?);
                 Ok((grant.slot(), grant.fencing()))
             }
             Self::Etcd(client) => client.lock().await.map(|fencing| (0, fencing)),
-            Self::Redis(client) => client.take().await.map(|()| (0, 0)),
+            Self::Redis(client) => client.pop().await.map(|()| (0, 0)),
             Self::ZooKeeper(client) => client.lock().await.map(|fencing| (0, fencing)),
         }
     }
 
-    /// Releases. Returns when the client may request again.
-    pub async fn leave(&mut self) -> Result<(), Failure> {
+    /// Releases, and returns when the client may request again.
+    pub async fn release(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Ours { grant, .. } => match grant.take() {
+            Self::Peerlock { grant, .. } => match grant.take() {
                 Some(grant) => Ok(grant.release().await?),
                 None => Ok(()),
             },
             Self::Etcd(client) => client.unlock().await,
-            Self::Redis(client) => client.give().await,
+            Self::Redis(client) => client.push().await,
             Self::ZooKeeper(client) => client.unlock().await,
         }
     }
