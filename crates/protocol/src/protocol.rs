@@ -218,33 +218,17 @@ impl<'a, P: Protocol> Cx<'a, P> {
 pub enum Input<M, T> {
     Request(Ticket),
     Release(Ticket),
-    Message {
-        from: PeerId,
-        message: M,
-    },
-    Routed {
-        hop: Hop,
-        message: M,
-    },
+    Message { from: PeerId, message: M },
+    Routed { hop: Hop, message: M },
     Disowned(Key),
     Timer(T),
     RegistryEvent(RegistryEvent),
     Forget,
     PeerDown(PeerId),
-    Reachable {
-        peer: PeerId,
-        reachable: bool,
-    },
-    Undelivered {
-        to: PeerId,
-        message: M,
-    },
-    Retire {
-        replacement: Option<PeerId>,
-    },
-    Reset {
-        incarnation: u64,
-    },
+    Reachable { peer: PeerId, reachable: bool },
+    Undelivered { to: PeerId, message: M },
+    Retire { replacement: Option<PeerId> },
+    Reset { incarnation: u64 },
 }
 
 /// Passes one input to `peer`: the only call that a driver needs.

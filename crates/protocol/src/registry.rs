@@ -34,10 +34,7 @@ pub struct RegistryEvent {
 pub enum EventKind {
     /// Answers [`RegistryRequest::Join`]: the session is a party from this generation on. Not sent if the join opened a
     /// generation: `Opened`, or the coordinator's census, follows instead.
-    Joined {
-        coordinator: PeerId,
-        slots: u32,
-    },
+    Joined { coordinator: PeerId, slots: u32 },
     /// Makes the session the coordinator of this generation, of which it starts the census. Repeated until
     /// [`RegistryRequest::Close`].
     Opened {

@@ -110,10 +110,7 @@ pub enum Body {
     /// its client has lost the slot.
     Void(Token),
     /// Sent by a releasing client's peer to the coordinator: the token was surplus after a resize, and exists no more.
-    Dropped {
-        slot: u32,
-        stay: u64,
-    },
+    Dropped { slot: u32, stay: u64 },
     /// Sent by the coordinator to a client's peer, batched. The peer reports the arrival numbers in the next census, so
     /// that its requests keep their order.
     Arrivals(Vec<(Ticket, Arrival)>),

@@ -1,4 +1,3 @@
-
 use alloc::vec;
 use alloc::vec::Vec;
 

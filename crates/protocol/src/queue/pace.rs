@@ -1,4 +1,3 @@
-
 /// Measures whether stays are so short that successors have to be sent ahead.
 ///
 /// With several tokens a holder receives its successor one message after it has entered. If holders often release

@@ -1,4 +1,3 @@
-
 use alloc::vec::Vec;
 
 /// A set in a vector: for a handful of elements several times as fast as a tree. With a thousand slots an insertion

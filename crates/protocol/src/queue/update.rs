@@ -1,4 +1,3 @@
-
 use core::fmt;
 
 use crate::token::Claim;
@@ -27,18 +26,10 @@ pub enum Update {
         turn: u64,
     },
     /// A client has released `slot`, and its peer, which keeps the token, knows no successor.
-    Free {
-        slot: u32,
-        stay: u64,
-        report: u32,
-    },
+    Free { slot: u32, stay: u64, report: u32 },
     /// A client of the same peer uses a token that was reported free. A successor sent meanwhile has to wait, or is
     /// bound to another token.
-    Busy {
-        slot: u32,
-        stay: u64,
-        report: u32,
-    },
+    Busy { slot: u32, stay: u64, report: u32 },
 }
 
 impl fmt::Display for Update {
