@@ -1,4 +1,3 @@
-
 use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write as _;
