@@ -48,10 +48,8 @@ use crate::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Sessi
 use crate::token::{Arrival, Claim, Token};
 use crate::{Cx, Grant, Protocol};
 
-/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// The coordinator sends arrival numbers.
     Update,
 }
 
@@ -92,27 +90,22 @@ pub enum Rule {
     GiveUpLasts,
 }
 
-/// Parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Fencing numbers per generation. When half of them are used, the next one is requested.
+    /// Per generation. When half of them are used, the next generation is requested.
     pub numbers: u64,
-    /// Delay for which the coordinator batches arrival numbers; `None` sends each at once.
+    /// For arrival numbers; `None` sends each at once.
     pub batch: Option<Span>,
     /// Hand-overs between peers for which successors are sent ahead, at least 1; half as many with several slots.
     pub reach: u32,
-    /// Whether successors are sent ahead with several slots even if stays are long.
+    /// Successors are sent ahead with several slots even if stays are long.
     pub always_ahead: bool,
-    /// The rule that a test leaves out.
     pub without: Option<Rule>,
 }
 
 impl Default for Config {
-    /// Numbers: 2³² per generation stay below 2⁵³ for two million generations, and half of them last for half a day at
-    /// a grant every 22 µs.
-    ///
-    /// Batch: 100 ms, our choice. A request older than that keeps its position when the coordinator fails, and a burst
-    /// of requests of one peer costs one message.
+    /// Numbers: 2³² per generation stay below 2⁵³ for two million generations; half of them last half a day at a grant
+    /// every 22 µs. Batch: 100 ms, our choice. A request older than that keeps its position when the coordinator fails.
     fn default() -> Self {
         Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), reach: REACH, always_ahead: false, without: None }
     }
@@ -123,13 +116,11 @@ enum Stage {
     Outside,
     /// `Join` is not answered yet.
     Joining,
-    /// The registry has confirmed the join.
     Party,
     /// `Quit` is not answered yet (R10).
     Leaving,
 }
 
-/// The coordinator's state.
 #[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
@@ -145,7 +136,7 @@ enum Early {
     Expired(Detached),
 }
 
-/// The generations seen by a session that has nothing of the resource.
+/// Of a session that has nothing of the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
     generation: u64,
@@ -153,7 +144,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns whether no generation was seen.
     pub fn is_empty(&self) -> bool {
         self.generation == 0
     }
@@ -184,12 +174,11 @@ pub struct Custody {
     /// With generation and sender.
     early: Vec<(u64, PeerId, Early)>,
     renumbered: u64,
-    /// Messages to this peer itself. Empty between steps.
+    /// Empty between steps.
     inbox: VecDeque<Message>,
 }
 
 impl Custody {
-    /// Creates a session that has nothing of the resource.
     pub fn new(me: Session, config: Config) -> Self {
         assert!(config.numbers >= 2, "a generation needs numbers");
         Self {
@@ -209,7 +198,7 @@ impl Custody {
         }
     }
 
-    /// Creates a party of generation 1, with all tokens at the coordinator, for simulation and exploration.
+    /// A party of generation 1, with all tokens at the coordinator, for simulation and exploration.
     pub fn founded(me: Session, config: Config, coordinator: PeerId, slots: u32) -> Self {
         let mut founded = Self { generation: 1, answered: 1, coordinator, slots, ..Self::new(me, config) };
         founded.stage = Stage::Party;
@@ -225,11 +214,11 @@ impl Custody {
         founded
     }
 
-    /// Creates the session of a process that takes over the grants `inside` of its predecessor. It reports them in the
-    /// first census. The registry must end the earlier session and make this one a party in one log entry.
+    /// Takes over the grants `inside` of the previous process, and reports them in the first census. One log entry must
+    /// end the earlier session and make this one a party.
     ///
-    /// It does not ask to join: the answer could arrive before the event of its eviction, and the evicted grants would
-    /// stay in use.
+    /// It does not ask to join: the answer could arrive before the event of its eviction, and evicted grants would stay
+    /// in use.
     pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
         let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
             Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))
@@ -238,18 +227,18 @@ impl Custody {
         Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
     }
 
-    /// Recreates a session that was discarded while it [had nothing](Self::is_nothing).
+    /// A session that was discarded while it [had nothing](Self::is_nothing).
     pub fn returning(me: Session, config: Config, memory: Memory) -> Self {
         let Memory { generation, answered } = memory;
         Self { generation, answered, ..Self::new(me, config) }
     }
 
-    /// Returns what the driver must keep of a valid session that [has nothing](Self::is_nothing).
+    /// To be retained for a valid session that [has nothing](Self::is_nothing).
     pub fn memory(&self) -> Memory {
         Memory { generation: self.generation, answered: self.answered }
     }
 
-    /// Returns whether nothing is stored except the [memory](Self::memory).
+    /// Except for the [memory](Self::memory).
     pub fn is_nothing(&self) -> bool {
         let is_empty = self.tokens.held.is_empty() && self.waiting.is_empty() && self.early.is_empty();
         self.stage == Stage::Outside && is_empty && self.role.is_none()
@@ -265,12 +254,12 @@ impl Custody {
         self.stage == Stage::Party && is_unused && is_unused_elsewhere
     }
 
-    /// Returns the generation; 0 before the first.
+    /// 0 before the first generation.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the queue, if this peer is the coordinator after the census.
+    /// At the coordinator after the census.
     pub fn queue(&self) -> Option<&Queue<Arrival>> {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => Some(&keeper.queue),
@@ -278,22 +267,21 @@ impl Custody {
         }
     }
 
-    /// Returns whether this session is a party.
     pub fn is_party(&self) -> bool {
         self.stage == Stage::Party
     }
 
-    /// Returns the last known coordinator; this peer before the first generation.
+    /// This peer before the first generation.
     pub fn coordinator(&self) -> PeerId {
         self.coordinator
     }
 
-    /// Returns the number of slots; 0 before the first generation.
+    /// 0 before the first generation.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Returns the peers that the coordinator passes over as unreachable.
+    /// At the coordinator: peers that are passed over.
     pub fn unreachable(&self) -> &[PeerId] {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => keeper.unreachable(),
@@ -301,7 +289,7 @@ impl Custody {
         }
     }
 
-    /// Returns the parties that have not replied to this peer's census.
+    /// The parties that have not replied to this peer's census.
     pub fn missing(&self) -> Option<&[Session]> {
         match self.role.as_deref() {
             Some(Role::Counting(census)) => Some(census.asked()),
@@ -309,17 +297,17 @@ impl Custody {
         }
     }
 
-    /// Returns the next waiter for this slot, if the token is here.
+    /// If the token is here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
-    /// Returns the tokens at this peer, each with its client.
+    /// With the clients that use them.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Returns how many entries are stored on behalf of one peer, or of all.
+    /// On behalf of one peer, or of all.
     pub fn retained(&self, of: Option<PeerId>) -> usize {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
@@ -409,13 +397,11 @@ impl Custody {
         self.generation * self.config.numbers + 1 + u64::from(slot)
     }
 
-    /// Whether a token grants nothing before the next generation.
     fn is_spent(&self, token: Token) -> bool {
         token.fencing >= self.last_number()
     }
 
-    /// Exclusive upper bound of the fencing numbers of our generation. A token created later starts above it, so the
-    /// numbers show which of two tokens is newer.
+    /// Exclusive. A token created later starts above it, so numbers show which of two tokens is newer.
     fn last_number(&self) -> u64 {
         (self.generation + 1) * self.config.numbers
     }
@@ -493,7 +479,7 @@ impl Custody {
         }
     }
 
-    /// Discards a reported token of which a newer one exists: this session was evicted, and the event has not arrived.
+    /// A newer token exists: this session was evicted, and the event has not arrived.
     fn on_void(&mut self, token: Token, cx: &mut Cx<'_, Self>) {
         let reported = |held: &Held| held.token == token && !held.is_ours;
         let Some(at) = self.tokens.held.iter().position(reported) else { return };
@@ -516,7 +502,7 @@ impl Custody {
         self.join(cx);
     }
 
-    /// Handles the answer to `Quit`. If another generation was opened first, its census may still arrive.
+    /// Answers `Quit`. If another generation was opened first, its census may still arrive.
     fn on_left(&mut self, generation: u64, quit: u64, cx: &mut Cx<'_, Self>) {
         // A duplicate must not answer a later `Quit`.
         if self.stage == Stage::Leaving && self.generation == quit {
@@ -590,8 +576,7 @@ impl Protocol for Custody {
         self.settle(cx);
     }
 
-    /// R10. Discards the tokens of an idle party and sends `Quit`; the registry opens a generation for the other
-    /// parties.
+    /// R10. Only if idle. The registry opens a generation for the other parties.
     fn forget(&mut self, cx: &mut Cx<'_, Self>) {
         if self.is_nothing() {
             *self = Self::returning(self.me, self.config, self.memory());

@@ -1,7 +1,5 @@
-//! The tokens at one peer under late binding, and their successors as sent by the coordinator.
-//!
-//! A `Next` names a stay and is ignored in any other, so messages may overtake each other. One for a later stay is
-//! stored until the token arrives.
+//! The tokens at one peer under late binding, and their successors as sent by the coordinator. A `Next` applies to one
+//! stay only; one for a later stay is stored until the token arrives.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,56 +9,51 @@ use peerlock_types::Ticket;
 use crate::queue::{Following, Update};
 use crate::token::{Claim, Token};
 
-/// A token at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
-    /// The token.
     pub token: Token,
-    /// The number of its stay here.
+    /// Number of its stay here.
     pub stay: u64,
-    /// The client that uses it.
     pub user: Option<Ticket>,
-    /// Whether a client of this peer, not only a successor, may use it while it is free.
+    /// A client of this peer, not only a successor, may use it while it is free.
     pub is_ours: bool,
-    /// Whether the coordinator believes that it is free, or will with our last report.
+    /// As the coordinator knows, or will know from our last report.
     reported_free: bool,
     reports: u32,
-    /// The successors.
     pub following: Following,
 }
 
 impl Held {
-    /// Creates a free token that the coordinator knows to be free.
+    /// The coordinator knows that it is free.
     pub fn free(token: Token, stay: u64) -> Self {
         let following = Following::default();
         Self { token, stay, user: None, is_ours: true, reported_free: true, reports: 0, following }
     }
 
-    /// Creates a token that only its user may use until successors arrive.
+    /// Only its user may use it until successors arrive.
     pub fn in_custody(token: Token, user: Option<Ticket>) -> Self {
         Self { user, is_ours: false, reported_free: user.is_none(), ..Self::free(token, token.fencing) }
     }
 
-    /// Returns whether a client of this peer may acquire it at once: not if others wait.
+    /// A client of this peer may acquire it at once: not if others wait.
     pub fn is_at_hand(&self) -> bool {
         self.user.is_none() && self.is_ours && !self.following.more
     }
 
-    /// Returns the next claim, if known.
     pub fn next(&self) -> Option<Claim> {
         self.following.claims.first().copied()
     }
 }
 
-/// Knowledge of a token that is elsewhere, or of its later stays here.
+/// Of a token that is elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Absent {
     slot: u32,
-    /// The last stay at this peer, which has ended.
+    /// The last stay at this peer.
     over: Option<u64>,
-    /// Successors for later stays, sorted by stay; all of the same turn.
+    /// For later stays, sorted by stay; all of the same turn.
     later: Vec<Next>,
 }
 
@@ -68,14 +61,12 @@ struct Absent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Next {
-    /// The token's slot.
     pub slot: u32,
-    /// The stay after which these claims follow.
+    /// These claims follow after this stay.
     pub stay: u64,
-    /// The successors.
     pub following: Following,
-    /// Whether these replace all earlier ones. Otherwise they extend those of the same turn, and apply only to a token
-    /// that was passed on along these.
+    /// Replaces all earlier ones. Otherwise extends those of the same turn, and applies only to a token that was passed
+    /// on along these.
     pub replaces: bool,
 }
 
@@ -85,14 +76,11 @@ impl Next {
     }
 }
 
-/// The action that follows for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// None.
     Nothing,
-    /// Hand the token over to its successor.
     HandOver(usize),
-    /// Notify the coordinator that the token is free, or is in use again.
+    /// The token is free, or in use again.
     Report(usize),
 }
 
@@ -100,36 +88,30 @@ pub enum Due {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The tokens at this peer.
     pub held: Vec<Held>,
     /// Sorted by slot; at most one entry each.
     absent: Vec<Absent>,
 }
 
 impl Holder {
-    /// Creates a holder of these tokens.
     pub fn new(held: Vec<Held>) -> Self {
         Self { held, absent: Vec::new() }
     }
 
-    /// Returns the number of stored tokens and successors.
     pub fn retained(&self) -> usize {
         let here = self.held.iter().map(|held| 1 + held.following.claims.len());
         let later = |absent: &Absent| absent.later.iter().map(|event| 1 + event.following.claims.len()).sum::<usize>();
         here.sum::<usize>() + self.absent.iter().map(|absent| 1 + later(absent)).sum::<usize>()
     }
 
-    /// Returns the index of a slot's token.
     pub fn place_of(&self, slot: u32) -> Option<usize> {
         self.held.iter().position(|held| held.token.slot == slot)
     }
 
-    /// Returns the index of the token that a client uses.
     pub fn used_by(&self, ticket: Ticket) -> Option<usize> {
         self.held.iter().position(|held| held.user == Some(ticket))
     }
 
-    /// Handles successors sent by the coordinator.
     pub fn on_next(&mut self, next: Next) -> Due {
         let Some(at) = self.place_of(next.slot).filter(|&at| self.held[at].stay >= next.stay) else {
             self.store(next);
@@ -169,7 +151,7 @@ impl Holder {
         &mut self.absent[at]
     }
 
-    /// Adds a token that has arrived, and returns its index. A stored `Next` for this stay replaces `following`.
+    /// Returns the index of the token. A stored `Next` for this stay replaces `following`.
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
@@ -206,7 +188,6 @@ impl Holder {
         *following = core::mem::take(following).divert(to);
     }
 
-    /// Marks the token as unused.
     pub fn leave(&mut self, at: usize) -> Due {
         let held = &mut self.held[at];
         held.user = None;
@@ -217,7 +198,6 @@ impl Holder {
         }
     }
 
-    /// Returns the report of the token for the coordinator.
     pub fn report(&mut self, at: usize) -> Update {
         let held = &mut self.held[at];
         held.reported_free = !held.reported_free;
@@ -235,7 +215,7 @@ impl Holder {
             || self.absent.iter().any(|absent| absent.slot == slot && absent.over.is_some_and(|over| over >= stay))
     }
 
-    /// Removes the token for a hand-over. Returns it with the ended stay, the receiver and the remaining successors.
+    /// Returns the token with the ended stay, the receiver and the remaining successors.
     pub fn hand_over(&mut self, at: usize) -> (Token, u64, Claim, Following) {
         let Held { token, stay, mut following, .. } = self.held.remove(at);
         let absent = self.absent_of(token.slot);
@@ -246,8 +226,7 @@ impl Holder {
         (token, stay, to, following)
     }
 
-    /// Removes successors from the first claim on for which `is_void` holds, as its peer has failed. Returns the
-    /// removed claims for which it holds.
+    /// Removes the first claim for which `is_void` holds, and all later ones. Returns those for which it holds.
     pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let later = self.absent.iter_mut().flat_map(|absent| &mut absent.later).map(|event| &mut event.following);
         let mut forgotten = Vec::new();
@@ -261,10 +240,10 @@ impl Holder {
         forgotten
     }
 
-    /// Discards all stays and successors (R2), except successors if `keeps_next`.
+    /// Discards all stays and successors, and lets no client of this peer use a token before successors arrive (R2);
+    /// the arguments leave parts of that out.
     ///
-    /// Stays are counted from the token's next fencing number, so that of two tokens of one slot the newer has the
-    /// later stays. Clients of this peer may use no token before successors arrive, unless `keeps_ours`.
+    /// Stays are then counted from the token's next fencing number: of two tokens of a slot the newer has later stays.
     pub fn restart(&mut self, keeps_next: bool, keeps_ours: bool) {
         self.absent.clear();
         for held in &mut self.held {
@@ -310,7 +289,6 @@ mod tests {
         Next { slot: 0, stay, following: following(turn, peers, false), replaces }
     }
 
-    /// The successors of a token that arrives after all of `later`.
     fn goes_to(later: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
         let mut holder = Holder::new(Vec::new());
         later.iter().for_each(|event| assert_eq!(holder.on_next(event.clone()), Due::Nothing));

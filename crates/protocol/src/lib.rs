@@ -4,6 +4,7 @@
 //! socket or a random source, so the simulator, the model checker and the network run the same code. [`Custody`] is the
 //! product's protocol.
 #![no_std]
+#![allow(missing_docs, reason = "internal: comments say only what the names do not")]
 
 extern crate alloc;
 

@@ -10,38 +10,36 @@ use crate::{Grant, Protocol};
 
 /// A message in flight, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
-    /// The message.
     pub message: &'a P::Message,
-    /// The present state of the sender.
+    /// In its present state.
     pub sender: &'a P,
-    /// All other messages in flight between the two peers, in both directions.
+    /// All other messages in flight between the two, in both directions.
     pub others: &'a mut dyn Iterator<Item = &'a P::Message>,
-    /// Whether from now on each message arrives once, no timer fires, nothing is forgotten, no waiter withdraws, and
-    /// neither of the two peers requests again.
+    /// From now on each message arrives once, no timer fires, nothing is forgotten, no waiter withdraws, and neither of
+    /// the two peers requests again.
     pub is_calm: bool,
 }
 
 /// Read access to a protocol. No method changes a run.
 ///
-/// The defaults fit protocols without the property in question; a watcher then checks nothing.
+/// With the defaults a watcher checks nothing.
 pub trait Observe: Protocol {
-    /// The names of the message types.
+    /// Of the message types.
     const KINDS: &'static [&'static str];
 
-    /// Returns the index in [`Observe::KINDS`].
+    /// The index in [`Observe::KINDS`].
     fn kind(message: &Self::Message) -> usize;
 
-    /// Returns the number of tokens in the whole system, held or in flight.
+    /// In the whole system, held or in flight.
     fn tokens_in_all(&self) -> Option<usize> {
         None
     }
 
-    /// Returns the number of tokens at this peer, in use or free.
+    /// At this peer, in use or free.
     fn tokens(&self) -> usize {
         0
     }
 
-    /// Returns the number of tokens carried by `message`.
     fn tokens_in(_message: &Self::Message) -> usize {
         0
     }
@@ -49,12 +47,10 @@ pub trait Observe: Protocol {
     /// Whether exactly one peer, or one message, has the role of coordinator.
     const HAS_COORDINATOR: bool = false;
 
-    /// Returns whether this peer is the coordinator.
     fn is_coordinator(&self) -> bool {
         false
     }
 
-    /// Returns whether `message` carries that role.
     fn carries_coordinator(_message: &Self::Message) -> bool {
         false
     }
@@ -62,22 +58,21 @@ pub trait Observe: Protocol {
     /// Whether no slot is free while a client waits, except for messages in flight.
     const NEVER_IDLE: bool = false;
 
-    /// Returns how many later requests may enter before a waiting one.
+    /// How many later requests may enter before a waiting one.
     fn most_passes(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the peer to which requests are forwarded. These pointers never form a cycle.
+    /// The peer to which requests are forwarded. These pointers never form a cycle.
     fn parent(&self) -> Option<PeerId> {
         None
     }
 
-    /// Returns the number of trees. Each is free of cycles, but not their union.
+    /// Each tree is free of cycles, but not their union.
     fn trees(&self) -> usize {
         1
     }
 
-    /// Returns the pointer in one of the trees.
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }
@@ -92,22 +87,20 @@ pub trait Observe: Protocol {
     /// omit what never changes, and what is never used again.
     fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
 
-    /// Returns the slots whose tokens are here, if lost tokens are recreated.
+    /// The slots whose tokens are here, if lost tokens are recreated.
     fn slots_here(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Returns the number of slots as far as this peer knows, if it can change.
+    /// As far as this peer knows, if it can change.
     fn slots(&self) -> Option<u32> {
         None
     }
 
-    /// Returns the generation, if the protocol has generations.
     fn generation(&self) -> u64 {
         0
     }
 
-    /// Returns the confirmed arrival number of a waiting client.
     fn arrival_of(&self, _ticket: Ticket) -> Option<Arrival> {
         None
     }

@@ -1,7 +1,7 @@
-//! The coordinator's table under late binding: waiters, token locations, and the successors announced to each holder.
+//! The coordinator's table under late binding.
 //!
-//! The cost of an update or a [`Binding`] does not grow with the queue, and with the number of tokens only up to a
-//! bound (lab/docs/papers/fair-k-late.md). So every lookup has an index, maintained by [`Queue::change_placed`].
+//! The cost of an update or a [`Binding`] does not grow with the queue, and with the tokens only up to a bound
+//! (lab/docs/papers/fair-k-late.md): every lookup has an index, maintained by [`Queue::change_placed`].
 
 mod index;
 mod location;
@@ -28,11 +28,11 @@ pub use self::update::Update;
 use self::waitlist::Waitlist;
 use crate::token::Claim;
 
-/// Hand-overs for which successors are sent ahead. Our choice: an update takes two message delays to return as a
-/// successor, and successors are extended when half are left.
+/// Hand-overs for which successors are sent ahead. Our choice: an update returns as a successor after two message
+/// delays, and successors are extended when half are left.
 pub const REACH: u32 = 8;
 
-/// The queue and the tokens. Each waiter has a mark of type `A`, which the queue does not interpret.
+/// The mark of a waiter, `A`, is not interpreted.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
@@ -47,11 +47,11 @@ pub struct Queue<A: Copy = ()> {
     waiting: Waitlist<A>,
     /// Sorted by slot.
     locations: Vec<Placed>,
-    /// The moves of all tokens.
+    /// Of all tokens.
     moves: u64,
-    /// Tokens whose holders may be sent a successor, in order of preference.
+    /// Tokens whose holders may be sent a successor.
     ranks: Sorted<Ranked>,
-    /// Tokens whose next waiter is announced to other holders, too.
+    /// Tokens whose next waiter is known to other holders, too.
     shared: Sorted<Rating>,
     barred: usize,
 }
@@ -82,51 +82,49 @@ impl Placed {
     }
 }
 
-/// One token in this many may be sent to a waiter that was served already, and lie unused for one more message. Our
-/// choice: the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a tenth of a stay.
+/// One token in this many may be sent to a waiter that was served already. Our choice: the mean wait stays within 1 %
+/// of the ideal at k = 3, even if a message takes a tenth of a stay.
 const RARE: u32 = 20;
 
 /// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: without long stays
-/// there are fewer passes.
+/// a waiter has fewer.
 const PATIENCE: u32 = 2;
 
 /// A stay is long once tokens have moved this often per slot since its start. Our choice: with exponential stays one in
 /// twenty.
 const LONG: u64 = 3;
 
-/// Limit of the claims that a single token carries. Our choice: less than 512 bytes.
+/// Claims that a single token carries. Our choice: less than 512 bytes.
 const MAX_ANNOUNCED: usize = 32;
 
-/// Limit of the holders to which one waiter is announced. Our choice: each costs a message.
+/// Holders to which one waiter is announced. Our choice: each costs a message.
 const MOST_KNOWN: u32 = 32;
 
 /// Limit of `caution`, so that it wears off.
 const MOST_CAUTION: u32 = 20 * RARE;
 
-/// Limit of the tokens inspected in one search.
+/// Tokens inspected in one search.
 const LOOKS: usize = 64;
 
-/// Returns how many later requests can enter before a waiting one (lab/docs/papers/fair-k-late.md). `None` for one
-/// slot, which keeps the order.
+/// How many later requests can enter before a waiting one (lab/docs/papers/fair-k-late.md). `None` for one slot, which
+/// keeps the order.
 pub fn most_passes(slots: u32) -> Option<u64> {
     let slots = u64::from(slots);
     (slots > 1).then(|| u64::from(PATIENCE) * slots * (slots + 2))
 }
 
 impl<A: Copy> Queue<A> {
-    /// Creates a queue without tokens. With several slots, successors are sent ahead if stays turn out to be short, or
-    /// if `always`.
+    /// With several slots, successors are sent ahead if stays are short, or if `always`.
     pub fn new(reach: u32, always: bool) -> Self {
         let (pace, waiting, ranks, shared) = (Pace::new(always), Waitlist::new(), Sorted::new(), Sorted::new());
         Self { reach, caution: 3 * RARE, pace, waiting, locations: Vec::new(), moves: 0, ranks, shared, barred: 0 }
     }
 
-    /// Adds a token.
     pub fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         self.place_newest(Location::new(slot, at, stay, free));
     }
 
-    /// Adds a token without announcing successors until it is [let go](Self::let_go).
+    /// No successors are announced for it until it is [let go](Self::let_go).
     pub fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         let mut location = Location::new(slot, at, stay, free);
         location.barred = true;
@@ -138,7 +136,7 @@ impl<A: Copy> Queue<A> {
         self.place(self.moves, location);
     }
 
-    /// Adds a token whose last move was `since`, unless the slot has one.
+    /// A slot has at most one token.
     fn place(&mut self, since: u64, location: Location) {
         let Err(at) = self.locations.binary_search_by_key(&location.slot, |placed| placed.location.slot) else {
             return;
@@ -150,7 +148,7 @@ impl<A: Copy> Queue<A> {
         self.change(at, |placed| *placed = location);
     }
 
-    /// Removes the token of a slot if it is in this stay.
+    /// Unless the token is in another stay.
     pub fn remove(&mut self, slot: u32, stay: u64) {
         let Ok(at) = self.location(slot) else { return };
         if self.locations[at].location.stay == stay {
@@ -163,8 +161,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Ends the bar of tokens while at most `room` slots can then be in use. Slots from `slots` on are surplus and stay
-    /// barred.
+    /// Ends the bar of tokens while at most `room` slots can then be in use. Slots from `slots` on are surplus.
     pub fn let_go(&mut self, slots: u32, room: usize) {
         while self.barred > 0 {
             let counts = |placed: &&Placed| !placed.location.barred || !placed.location.free;
@@ -185,13 +182,13 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Processes an update; a request enters with this mark. Returns how many waiters have thereby received a token, or
-    /// why the update is not valid.
+    /// A request enters with this mark. Returns how many waiters have thereby received a token, or why the update is
+    /// not valid.
     pub fn note(&mut self, update: Update, mark: A) -> Result<u32, &'static str> {
         match update {
             Update::Request(claim) => _ = self.waiting.push(claim, mark),
-            // The token passes through its peer. A replacement could arrive too late, and the last waiter would then
-            // not be announced on the token's path.
+            // The token passes through its peer. A replacement could arrive too late, and then the last waiter would be
+            // announced off the token's path.
             Update::Withdraw(claim) if self.locations.len() == 1 => _ = self.waiting.remove(claim),
             Update::Withdraw(claim) => _ = self.drop_claim(claim),
             Update::Forgotten(claim) => {
@@ -209,7 +206,7 @@ impl<A: Copy> Queue<A> {
         let at = self.location(slot)?;
         let Location { stay: known, early, .. } = self.locations[at].location;
         if stay == known && early.is_none() {
-            // The usual case. The receiver is removed first, so that its indices need no update.
+            // The usual case. Removed first, so that its indices need no update.
             let waited = self.waiting.remove(to);
             self.go_on(at, stay, to, turn, true);
             let is_served = waited.is_some();
@@ -238,7 +235,7 @@ impl<A: Copy> Queue<A> {
         Ok(served + u32::from(is_served))
     }
 
-    /// Moves a token to `to`, which may be out of the queue already. Returns the claims that held it in between.
+    /// `to` may be out of the queue already. Returns the claims that held the token in between.
     fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64, is_out: bool) -> Vec<Claim> {
         self.moves += 1;
         let since = self.moves;
@@ -249,7 +246,6 @@ impl<A: Copy> Queue<A> {
         })
     }
 
-    /// Counts a token sent to a claim that is not waiting, unless an update that overtook this one has served it.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
             self.caution = (self.caution + RARE).min(MOST_CAUTION);
@@ -274,7 +270,7 @@ impl<A: Copy> Queue<A> {
         at.map_err(|_| "update of a token that does not exist")
     }
 
-    /// Removes a claim and its announcements. Returns its position.
+    /// Returns its position.
     fn drop_claim(&mut self, claim: Claim) -> Option<u64> {
         let (place, announced) = self.waiting.remove(claim)?;
         announced.iter().for_each(|&slot| self.take_back_slot(slot));
@@ -298,7 +294,7 @@ impl<A: Copy> Queue<A> {
         Ok(())
     }
 
-    /// Takes back other announcements of the waiter that gets this free token.
+    /// Of the waiter that gets this free token.
     fn free_the_others(&mut self, at: usize) {
         let Location { slot, free: true, next: Some(mine), .. } = self.locations[at].location else { return };
         if self.waiting.announced(mine).len() < 2 {
@@ -327,8 +323,7 @@ impl<A: Copy> Queue<A> {
         self.change_placed(at, |placed| (change(&mut placed.location), Gone::default()))
     }
 
-    /// Changes a location and its indices. The closure returns the claims that are not announced any more, and may only
-    /// append others.
+    /// Maintains the indices. The closure returns claims that are not announced any more, and may only append others.
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.locations[at].looked();
         let (result, gone) = change(&mut self.locations[at]);
@@ -358,8 +353,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// `gone` were removed, and those after the first `retained` are new. Returns how many holders know the next claim,
-    /// if that is new.
+    /// `gone` were removed, those after the first `retained` are new. Returns how many holders know the next claim, if
+    /// that is new.
     fn notify_waiters(&mut self, at: usize, gone: &Gone, retained: usize) -> Option<usize> {
         let slot = self.locations[at].location.slot;
         for claim in gone.iter() {
@@ -388,7 +383,7 @@ impl<A: Copy> Queue<A> {
         self.waiting.promise(claim, is_promised);
     }
 
-    /// After the number of holders that know a waiter has become one or two.
+    /// Call when the number of holders that know a waiter has become one or two.
     fn update_shares(&mut self, claim: Claim) {
         let announced = self.waiting.announced(claim);
         for &slot in announced {
@@ -402,7 +397,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Binds waiters to one token and returns the message for its peer. `None` if no holder needs one.
+    /// Binds waiters to one token. `None` if no holder needs one.
     pub fn bind(&mut self) -> Option<Binding> {
         if self.locations.len() == 1 {
             return self.look_ahead();
@@ -422,9 +417,9 @@ impl<A: Copy> Queue<A> {
         self.look_further()
     }
 
-    /// There is no choice to delay with one token, so successors are announced as far ahead as an update needs to reach
-    /// the token in time. Without `more`, each request is announced at once; otherwise several together, when half of
-    /// the successors are left.
+    /// With one token there is no choice to delay: successors are announced as far ahead as an update needs to reach
+    /// the token in time. Without `more` each request is announced at once, otherwise several when half of the
+    /// successors are left.
     fn look_ahead(&mut self) -> Option<Binding> {
         let [Placed { location, .. }] = &self.locations[..] else { return None };
         let (mut moves, mut announced) = (location.moves(), location.announces());
@@ -446,8 +441,8 @@ impl<A: Copy> Queue<A> {
         if claims.is_empty() { None } else { Some(self.change(0, |location| location.announce(claims, more))) }
     }
 
-    /// With several tokens and short stays, announces one more successor for the token with the fewest. This keeps the
-    /// order unless some stay is much longer than others.
+    /// With several tokens and short stays: one more successor for the token with the fewest. Keeps the order unless
+    /// some stay is much longer than others.
     fn look_further(&mut self) -> Option<Binding> {
         if !self.pace.is_ahead(self.locations.len()) {
             return None;
@@ -463,8 +458,7 @@ impl<A: Copy> Queue<A> {
         Some(self.change(at, |location| location.announce(Vec::from([next]), more)))
     }
 
-    /// Returns the token that needs a successor, and the successor. Prefers the longest stay, as it is likely to end
-    /// first.
+    /// Returns the token that needs a successor, and the successor. The longest stay is likely to end first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
         let unknown = self.waiting.first_unknown();
@@ -489,10 +483,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Returns the oldest waiter that is known to fewer holders than it should be, or else the oldest known to none.
-    ///
-    /// An older waiter was passed at least as often, so among those known to equally many holders only the oldest is
-    /// checked.
+    /// The oldest waiter that is known to too few holders, or else the oldest known to none. An older waiter was passed
+    /// at least as often, so of those known to equally many holders only the oldest is checked.
     fn due_after(&self, slot: u32) -> Option<u64> {
         let unknown = self.waiting.first_unknown();
         let is_long = self.is_long(slot);
@@ -505,7 +497,7 @@ impl<A: Copy> Queue<A> {
         before.filter(is_due).map(|(_, place)| place).min().or(unknown)
     }
 
-    /// Returns how many holders without [long](Self::is_long) stays should know a waiter.
+    /// Without those with [long](Self::is_long) stays.
     fn wanted(&self, place: u64) -> u32 {
         let announced = self.waiting.announced_at(place);
         self.wanted_for_passes(place) + announced.iter().filter(|&&slot| self.is_long(slot)).count() as u32
@@ -532,7 +524,7 @@ impl<A: Copy> Queue<A> {
         self.location(slot).is_ok_and(|at| self.moves - self.locations[at].since > LONG * self.locations.len() as u64)
     }
 
-    /// Returns a token whose next waiter enough others know, which are likely to be released sooner.
+    /// A token whose next waiter is known to enough others that are likely to be released sooner.
     fn spare(&self) -> Option<u32> {
         // A younger waiter was passed no more often: see [`Self::due_after`].
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
@@ -551,7 +543,6 @@ impl<A: Copy> Queue<A> {
                 let other = self.location(other).map(|at| &self.locations[at]);
                 other.is_ok_and(|other| other.location.next == Some(next) && other.since < rating.since())
             };
-            // The cheaper condition first.
             announced.len() as u32 > wanted && announced.iter().filter(is_sooner).count() as u32 >= wanted
         };
         self.shared.iter().take(LOOKS).find(is_spare).map(Rating::slot)
@@ -562,32 +553,28 @@ impl<A: Copy> Queue<A> {
         self.location(slot).is_ok_and(|at| self.locations[at].location.stay > stay)
     }
 
-    /// Returns the mark of a waiter.
     pub fn mark(&self, claim: Claim) -> Option<A> {
         self.waiting.mark(claim)
     }
 
-    /// Returns the number of waiters.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of waiters at a peer.
     pub fn waiting_at(&self, peer: PeerId) -> usize {
         self.waiting.at_peer(peer).count()
     }
 
-    /// Returns the waiters, oldest first.
+    /// Oldest first.
     pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Claim> {
         self.waiting.claims()
     }
 
-    /// Returns the tokens with their announced successors, longest stay first.
+    /// Longest stay first.
     pub fn locations(&self) -> impl ExactSizeIterator<Item = &Location> {
         self.placed().into_iter().map(|placed| &placed.location)
     }
@@ -598,15 +585,12 @@ impl<A: Copy> Queue<A> {
         locations
     }
 
-    /// Returns the peers of all announced claims.
     pub fn announced(&self) -> impl Iterator<Item = PeerId> {
         self.locations.iter().flat_map(|placed| placed.location.announced()).map(|claim| claim.peer)
     }
 
-    /// Passes over the waiters at `peer`, or ends that.
-    ///
-    /// They keep their positions. When the peer is reachable again, its waiters are announced before all later
-    /// requests.
+    /// Passes over the waiters at `peer`, which keep their positions, or ends that. Then they are announced before all
+    /// later requests.
     pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
             // A token would also pass through the peer of a withdrawn claim.
@@ -626,7 +610,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Removes all waiters at a failed `peer`. If the peer is alive after all, it hands its token over nevertheless.
+    /// A failed peer that is alive after all hands its token over nevertheless.
     pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|announced| announced.peer == peer);
         for at in 0..self.locations.len() {
@@ -639,7 +623,6 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Visits all tokens.
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.locations.len() {
             if self.locations[at].location.announced().any(&is_gone) {

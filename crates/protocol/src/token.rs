@@ -1,5 +1,3 @@
-//! Tokens, their initial layout, and the claims and arrival numbers of requests.
-
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -7,23 +5,19 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::Grant;
 
-/// A request as other peers know it: a ticket and its peer.
+/// A request as other peers know it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
-    /// The client's peer.
     pub peer: PeerId,
-    /// The client's ticket at that peer.
     pub ticket: Ticket,
 }
 
-/// The arrival number of a request, ordered by arrival. The client's peer keeps it under later coordinators.
+/// Ordered by arrival. The client's peer keeps it under later coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Arrival {
-    /// The generation of the arrival.
     pub generation: u64,
-    /// The number within the generation.
     pub number: u64,
 }
 
@@ -31,19 +25,18 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Token {
-    /// The slot, from 0 to k − 1.
+    /// From 0 to k − 1.
     pub slot: u32,
-    /// The fencing number of the next grant. Advances by k, so that no two tokens have the same number.
+    /// Of the next grant. Advances by k, so that no two tokens have the same number.
     pub fencing: u64,
 }
 
 impl Token {
-    /// Creates a token before its first grant.
     pub fn new(slot: u32) -> Self {
         Self { slot, fencing: u64::from(slot) + 1 }
     }
 
-    /// Returns a grant, and advances the fencing number.
+    /// Advances the fencing number.
     pub fn grant(&mut self, slots: u32) -> Grant {
         let grant = Grant { slot: self.slot, fencing: self.fencing };
         self.fencing += u64::from(slots);
@@ -51,16 +44,13 @@ impl Token {
     }
 }
 
-/// The initial locations of the tokens.
-///
 /// The papers start with token i at node i, and node 0 as root: [`Layout::printed`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
-    /// The root of a common tree: the coordinator, and parent of all other peers. Unused if each token has its own
-    /// tree.
+    /// The coordinator, and parent of all other peers in a common tree. Unused if each token has its own tree.
     pub root: PeerId,
-    /// The peer of each token; k entries.
+    /// k entries.
     pub tokens: Vec<PeerId>,
 }
 
@@ -77,7 +67,6 @@ impl Layout {
         Self { root: PeerId::new(0), tokens }
     }
 
-    /// Returns k.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("the number of slots fits into 32 bits")
     }

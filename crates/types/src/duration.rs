@@ -8,17 +8,13 @@ use core::time::Duration;
 
 use crate::Span;
 
-/// The longest duration that can be parsed: half of the range of [`Time`](crate::Time), so that a sum of two fits.
+/// Half of the range of [`Time`](crate::Time), so that a sum of two fits.
 const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
 
-/// The reason why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanError {
-    /// The text is not a number with a unit.
     Malformed(String),
-    /// The duration is negative.
     Negative(String),
-    /// The duration has more nanoseconds than fit.
     TooLong(String),
 }
 
@@ -88,7 +84,7 @@ impl FromStr for Span {
             if number.starts_with('.') || number.ends_with('.') || unit_nanos >= last {
                 return Err(malformed());
             }
-            // Only digits and points are left, so that words and exponents that Rust parses as numbers do not get here.
+            // Only digits and points are left, so the words and exponents that Rust parses are rejected.
             nanos += number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
             (rest, last) = (next, unit_nanos);
             if rest.is_empty() {

@@ -1,23 +1,21 @@
 use core::fmt;
 
-/// A peer. In the simulator peers are numbered from 0; in the product the number is derived from the peer's public key.
-/// Protocols only compare, store and send it.
+/// A peer, numbered from 0 in the simulator, and by its public key in the product. Protocols only compare, store and
+/// send the number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerId(u64);
 
 impl PeerId {
-    /// Creates the peer with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the number as it is sent over the network.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the number as an index into a table of all peers, for drivers that number them from 0.
+    /// As an index into a table of all peers, in drivers that number them from 0.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -35,29 +33,23 @@ impl fmt::Debug for PeerId {
     }
 }
 
-/// A request of one client of a peer: unique at its peer and never reused there.
-///
-/// [`Ticket::NONE`] names no request. It fills a place in a queue that no client has requested, such as the tail of a
-/// token's queue before the first request.
+/// A request of one client of a peer: unique there and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// No request; clients number theirs from 1.
+    /// No request: fills a place in a queue that no client has requested, such as the tail of a token's queue at first.
     pub const NONE: Self = Self(0);
 
-    /// Creates the ticket with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the ticket's number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the next ticket.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

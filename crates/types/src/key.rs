@@ -19,27 +19,23 @@ use crate::PeerId;
 pub struct Key(u128);
 
 impl Key {
-    /// The number of hexadecimal digits of a key.
     pub const DIGITS: usize = 32;
 
-    /// Creates the key with this number.
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// Returns the key's number.
     pub const fn get(self) -> u128 {
         self.0
     }
 
-    /// Returns the key of a name: the first half of its SHA-256.
+    /// The first half of the SHA-256 of a name.
     pub fn of(name: &[u8]) -> Self {
         Self::from_hash(Sha256::new_with_prefix(name))
     }
 
-    /// Returns the position of a peer on the ring.
     pub fn of_peer(peer: PeerId) -> Self {
-        // The prefix separates peers from names that happen to be eight bytes long.
+        // The prefix separates peers from names of eight bytes.
         Self::from_hash(Sha256::new_with_prefix(b"peer ").chain_update(peer.get().to_be_bytes()))
     }
 
@@ -47,22 +43,21 @@ impl Key {
         Self(hash.finalize().iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
     }
 
-    /// Returns the clockwise distance from here to `to`.
+    /// Clockwise.
     pub const fn distance(self, to: Self) -> u128 {
         to.0.wrapping_sub(self.0)
     }
 
-    /// Returns the shorter of the two distances to `other`.
+    /// The shorter of the two distances.
     pub fn gap(self, other: Self) -> u128 {
         self.distance(other).min(other.distance(self))
     }
 
-    /// Returns the key at this clockwise distance.
     pub const fn plus(self, distance: u128) -> Self {
         Self(self.0.wrapping_add(distance))
     }
 
-    /// Returns the key half way clockwise to `to`, rounded towards here.
+    /// Clockwise, rounded towards here.
     pub const fn halfway(self, to: Self) -> Self {
         self.plus(self.distance(to) / 2)
     }
@@ -76,13 +71,13 @@ impl Key {
         start.distance(self) <= start.distance(last)
     }
 
-    /// Returns the hexadecimal digit at `place`, counted from the left and from 0.
+    /// Hexadecimal, counted from the left and from 0.
     pub fn digit(self, place: usize) -> u8 {
         assert!(place < Self::DIGITS, "a key has {} digits, not {place}", Self::DIGITS);
         (self.0 >> (4 * (Self::DIGITS - 1 - place))) as u8 & 0xf
     }
 
-    /// Returns the length of the common prefix of two keys, in hexadecimal digits.
+    /// The common prefix, in hexadecimal digits.
     pub const fn shared_digits(self, other: Self) -> usize {
         (self.0 ^ other.0).leading_zeros() as usize / 4
     }
@@ -168,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Pinned to the published SHA-256 of "abc" (FIPS 180-4), because peers must agree on it.
+    /// Peers must agree on it. Of "abc" (FIPS 180-4).
     #[test]
     fn key_of_a_name_is_pinned() {
         assert_eq!(Key::of(b"abc").to_string(), "ba7816bf8f01cfea414140de5dae2223");

@@ -3,6 +3,7 @@
 //!
 //! Nothing here reads a clock or a random source: time and seeds are arguments.
 #![no_std]
+#![allow(missing_docs, reason = "internal: comments say only what the names do not")]
 
 extern crate alloc;
 

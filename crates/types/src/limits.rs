@@ -1,5 +1,5 @@
-/// The maximum number of slots of a resource.
+/// Of a resource.
 pub const MOST_SLOTS: u32 = 1024;
 
-/// Generations of a resource are below this. Each has up to 2³² fencing numbers, so that none overflows.
+/// Exclusive. Each generation has up to 2³² fencing numbers, so that none overflows.
 pub const MOST_GENERATION: u64 = 1 << 29;

@@ -8,7 +8,6 @@ use crate::Span;
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
@@ -23,12 +22,11 @@ impl Rng {
         Self::new(mix(seed ^ mix(number)))
     }
 
-    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Returns a number from 0 (included) to 1 (excluded), with 53 random bits.
+    /// From 0 (included) to 1 (excluded), with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
@@ -50,23 +48,21 @@ impl Rng {
         }
     }
 
-    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// Returns a uniformly distributed span from `low` to `high`, both included.
+    /// Uniform, both bounds included.
     pub fn between(&mut self, low: Span, high: Span) -> Span {
         Span::from_nanos(low.as_nanos() + self.below(high.as_nanos() - low.as_nanos() + 1))
     }
 
-    /// Returns an exponentially distributed span with this mean.
     pub fn exponential(&mut self, mean: Span) -> Span {
         // 1 − u is never 0, so the logarithm is finite.
         Span::from_secs_f64(-libm::log(1.0 - self.unit()) * mean.as_secs_f64())
     }
 
-    /// Returns a standard normal number (Box and Muller).
+    /// Standard normal (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
         radius * libm::cos(core::f64::consts::TAU * self.unit())
@@ -91,7 +87,7 @@ fn unit(bits: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pinned, because every published number depends on it.
+    /// Every published number depends on it.
     #[test]
     fn stream_of_a_seed_is_pinned() {
         let mut rng = Rng::new(1);

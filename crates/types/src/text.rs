@@ -1,5 +1,3 @@
-//! Text that people type and others read: names, labels, host names.
-
 use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write as _;

@@ -5,59 +5,52 @@ use core::time::Duration;
 
 const NANOS: f64 = 1e9;
 
-/// A moment: nanoseconds since the start of the run or the process, in 64 bits (584 years).
+/// Nanoseconds since the start of the run or the process, in 64 bits (584 years).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Time(u64);
 
-/// A length of time in nanoseconds.
+/// In nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Span(u64);
 
 impl Time {
-    /// The start of a run.
     pub const ZERO: Self = Self(0);
 
-    /// The last representable moment, at which arithmetic saturates.
+    /// Arithmetic saturates here.
     pub const END: Self = Self(u64::MAX);
 
-    /// Creates the moment this many nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the start, for people and plots.
+    /// For people and plots.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / NANOS
     }
 
-    /// Returns the time since `earlier`; zero if that is not earlier.
+    /// Zero if `earlier` is not.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// The empty span.
     pub const ZERO: Self = Self(0);
 
-    /// Creates a span of nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Creates a span of milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// Creates a span of seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs * 1_000_000_000)
     }
@@ -67,12 +60,11 @@ impl Span {
         Self(libm::round(secs * NANOS) as u64)
     }
 
-    /// Returns the length in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the length in seconds, for people and plots.
+    /// For people and plots.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / NANOS
     }

@@ -1,4 +1,4 @@
-//! The census at the start of a generation. Pure computation: answers in, a [`Count`] out.
+//! The census: answers in, a [`Count`] out.
 
 use alloc::vec::Vec;
 
@@ -10,9 +10,8 @@ use crate::token::{Arrival, Claim, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Census {
-    /// The parties that have not replied. The end of a session does not remove one, but opens a new generation (R3).
+    /// They have not replied. The end of a session does not remove one, but opens a new generation (R3).
     asked: Vec<Session>,
-    /// Sorted by session.
     answers: Vec<Answer>,
     /// As of the start of the generation.
     detached: Vec<Detached>,
@@ -20,17 +19,15 @@ pub(super) struct Census {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Count {
-    /// Valid tokens with their peers.
     pub(super) adopted: Vec<(PeerId, Report)>,
-    /// Tokens of which a newer one exists, with their peers.
+    /// A newer token of the slot exists.
     pub(super) void: Vec<(PeerId, Token)>,
-    /// Slots without a token and without a detached grant.
+    /// Without a token and without a detached grant.
     pub(super) missing: Vec<u32>,
-    /// Detached grants of slots without a token.
+    /// Of slots without a token.
     pub(super) detached: Vec<Detached>,
     /// By arrival; those without a confirmed number come last.
     pub(super) waiting: Vec<(Claim, Option<Arrival>)>,
-    /// The parties with tokens or waiters.
     pub(super) remaining: Vec<Session>,
 }
 
@@ -43,7 +40,6 @@ impl Census {
         &self.asked
     }
 
-    /// Adds the answer of the asked party for which `is_asked` holds.
     pub(super) fn take(&mut self, answer: Answer, is_asked: impl Fn(&Session) -> bool) {
         if let Some(at) = self.asked.iter().position(is_asked) {
             self.asked.remove(at);

@@ -1,4 +1,4 @@
-//! Generations: joining, both sides of the census, and the coordinator's actions.
+//! Joining, both sides of the census, and the coordinator's actions.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ impl Custody {
         }
     }
 
-    /// R10: whether `Quit` for this generation is not answered yet.
+    /// R10. `Quit` for this generation is not answered yet.
     fn gives_up(&self, generation: u64) -> bool {
         self.stage == Stage::Leaving && generation == self.generation && self.keeps(Rule::GiveUpLasts)
     }
@@ -82,7 +82,7 @@ impl Custody {
         self.post(from, Body::Answer(answer), cx);
     }
 
-    /// R2. Discards the role, successors and older buffered updates, and keeps the tokens.
+    /// R2. Keeps the tokens.
     pub(super) fn move_to(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
         (self.coordinator, self.slots) = (coordinator, slots);
         if let Some(Role::Keeping(keeper)) = self.role.take().as_deref()
@@ -110,7 +110,6 @@ impl Custody {
         }
     }
 
-    /// Completes the census.
     fn count(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(Role::Counting(mut census)) = self.role.take().map(|role| *role) else { return };
         if !self.keeps(Rule::DetachedEnd) {
@@ -146,7 +145,7 @@ impl Custody {
         self.bind(cx);
     }
 
-    /// Creates a token at this peer. Other peers need not know of it: the next census reports it like any other.
+    /// Other peers need not know of it: the next census reports it like any other.
     fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         if self.tokens.place_of(slot).is_some() {
             return cx.unexpected("a token that the census has not counted is here");
@@ -209,7 +208,6 @@ impl Custody {
         }
     }
 
-    /// Sends new successors to holders, and confirms arrival numbers.
     pub(super) fn bind(&mut self, cx: &mut Cx<'_, Self>) {
         let holds_back = self.keeps(Rule::HoldBack);
         while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()

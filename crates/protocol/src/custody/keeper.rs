@@ -1,5 +1,4 @@
-//! The coordinator's state after the census: the queue with arrival numbers, and the slots whose tokens are not created
-//! yet.
+//! The coordinator's state after the census.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,21 +18,20 @@ pub(super) struct Keeper {
     slots: u32,
     pub(super) queue: Queue<Arrival>,
     arrived: u64,
-    /// Claims whose arrival number is not confirmed yet.
+    /// Their arrival numbers are not confirmed yet.
     unconfirmed: Vec<Claim>,
-    /// Whether the timer for these confirmations is pending.
+    /// The timer for these confirmations is pending.
     is_timed: bool,
     /// Detached grants of slots without a token, sorted. The token is created when the last of them ends.
     detached: Vec<Detached>,
     /// Slots without a token of which an invalid one was reported. Its peer may send reports of it until it receives
     /// `Void`.
     void: Vec<u32>,
-    /// Peers whose waiters are passed over, sorted.
+    /// Their waiters are passed over. Sorted.
     unreachable: Vec<PeerId>,
 }
 
 impl Keeper {
-    /// Rebuilds the queue from a census.
     pub(super) fn new(generation: u64, slots: u32, config: Config, count: &Count) -> Self {
         let (queue, mut detached) = (Queue::new(config.reach, config.always_ahead), count.detached.clone());
         detached.sort_unstable();
@@ -127,12 +125,11 @@ impl Keeper {
         self.is_timed
     }
 
-    /// Returns whether the timer has to be set, and marks it as pending.
+    /// Marks the timer as pending if it has to be set.
     pub(super) fn needs_timer(&mut self) -> bool {
         !self.unconfirmed.is_empty() && !core::mem::replace(&mut self.is_timed, true)
     }
 
-    /// Returns the arrival numbers to be confirmed, by peer.
     pub(super) fn announce(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
         self.is_timed = false;
         let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();

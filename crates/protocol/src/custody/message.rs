@@ -1,12 +1,10 @@
-//! Messages of custody, the token protocol with recovery. docs/design/recovery.md has the rules R1–R11.
+//! Messages of custody. docs/design/recovery.md has the rules R1–R11.
 //!
-//! Every message names its *generation*. A peer in a later generation discards it (R1). A peer in an earlier one
-//! buffers updates for the coordinator until it has reached that generation (R9), and discards everything else but the
-//! census.
+//! Every message names its *generation*. A peer in a later one discards it (R1). A peer in an earlier one buffers
+//! updates for the coordinator (R9), and discards everything else but the census.
 //!
-//! A link delivers a message at most once, but messages may overtake each other. Those about a token therefore name its
-//! *stay* at a peer, and those about successors also the *turn* of the announcement. Both only increase within a
-//! generation.
+//! A link delivers a message at most once, but messages may overtake each other. So those about a token name its *stay*
+//! at a peer, and those about successors also the *turn* of the announcement. Both only increase within a generation.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -21,17 +19,15 @@ use crate::token::{Arrival, Claim, Token};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Message {
-    /// The generation of the sender.
     pub generation: u64,
-    /// The content.
     pub body: Body,
 }
 
 /// Limit of one peer's waiters for a resource: an [`Answer`] must fit into one message.
 pub const MOST_WAITING: usize = 32_768;
-/// Limit of the successors in one message; the queue sends at most half as many.
+/// The queue sends at most half as many successors in one message.
 const MOST_FOLLOWING: usize = 64;
-/// Exclusive limit of counters that are incremented by one.
+/// Exclusive; these counters are incremented by one.
 const MOST_COUNTED: u64 = 1 << 62;
 
 impl Message {
@@ -66,7 +62,7 @@ impl Message {
     }
 }
 
-/// The content of a message. docs/design/protocol.md has a table of senders and receivers.
+/// docs/design/protocol.md has a table of senders and receivers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Body {
@@ -74,63 +70,49 @@ pub enum Body {
     Update(Update),
     /// Sent by the coordinator to the peer that has the token of `slot`, or will have it: the next waiters, in order.
     ///
-    /// When its client releases, the receiver sends [`Body::Token`] to the first of them, without asking the
-    /// coordinator. A message for a stay to come is stored until the token arrives; one for a stay that has ended is
-    /// discarded.
+    /// When its client releases, the receiver sends [`Body::Token`] to the first of them. A message for a later stay is
+    /// stored until the token arrives, one for an ended stay discarded.
     Next {
-        /// The token's slot.
         slot: u32,
-        /// The stay of the token after which these waiters follow.
+        /// These waiters follow after this stay.
         stay: u64,
-        /// The successors.
         following: Following,
-        /// Whether these replace all successors sent before. Otherwise they extend those of the same turn.
+        /// Replaces all successors sent before. Otherwise extends those of the same turn.
         replaces: bool,
     },
-    /// Sent by the peer of the releasing client to the peer of the next waiter: the token, in the one message of a
-    /// hand-over.
+    /// Sent by the releasing client's peer to the next waiter's: the token, the one message of a hand-over.
     ///
-    /// The receiver grants `to` at once and reports nothing, since the sender has sent [`Update::Left`] to the
-    /// coordinator. If `to` does not wait any more, the receiver forwards the token to the next successor, or keeps it
-    /// and reports it free. Discarded by a peer that does not know that it is a party (R5).
+    /// The receiver grants `to` at once and reports nothing: the sender has sent [`Update::Left`]. If `to` does not
+    /// wait any more, the receiver forwards the token to the next successor, or keeps it and reports it free. Discarded
+    /// by a peer that does not know that it is a party (R5).
     Token {
-        /// The waiting client's ticket.
         to: Ticket,
-        /// The token.
         token: Token,
-        /// The number of the stay at the receiver.
+        /// At the receiver.
         stay: u64,
-        /// The remaining successors.
         following: Following,
     },
     /// Sent by the coordinator of a new generation to every party: report your tokens and waiters.
     ///
-    /// A party replies once per session and generation with [`Body::Answer`]. From then on it discards messages of
-    /// older generations, and has discarded all successors (R1, R2).
+    /// A party replies once per session and generation. From then on it discards messages of older generations, and has
+    /// discarded all successors (R1, R2).
     Census {
-        /// The session that is asked. Another session of the same host does not reply (R6).
+        /// Another session of the same host does not reply (R6).
         session: Session,
-        /// The number of slots in this generation.
         slots: u32,
     },
-    /// Sent by a party to the coordinator in reply to [`Body::Census`]: its tokens and waiters.
+    /// Sent by a party to the coordinator in reply to [`Body::Census`].
     ///
     /// When every party has replied, the coordinator adopts the valid tokens, creates the missing ones, and rebuilds
     /// the queue (R3).
     Answer(Answer),
-    /// Sent by the coordinator to a party that reported a token of which a newer one exists. The party discards the
-    /// token and notifies its client that the slot is lost.
+    /// Sent by the coordinator to a party that reported a token of which a newer one exists. The party discards it, and
+    /// its client has lost the slot.
     Void(Token),
-    /// Sent by the peer of a releasing client to the coordinator when the token is surplus after a resize. The token no
-    /// longer exists.
-    Dropped {
-        /// The token's slot.
-        slot: u32,
-        /// The stay that has ended.
-        stay: u64,
-    },
-    /// Sent by the coordinator to a client's peer, batched: the arrival numbers of its requests. The peer reports them
-    /// in the next census, so that the requests keep their order.
+    /// Sent by a releasing client's peer to the coordinator: the token was surplus after a resize, and exists no more.
+    Dropped { slot: u32, stay: u64 },
+    /// Sent by the coordinator to a client's peer, batched. The peer reports the arrival numbers in the next census, so
+    /// that its requests keep their order.
     Arrivals(Vec<(Ticket, Arrival)>),
 }
 
@@ -138,32 +120,29 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Answer {
-    /// The session of the party. An earlier session of the same peer is not counted.
+    /// An earlier session of the same peer is not counted.
     pub session: Session,
-    /// The tokens at this peer.
     pub tokens: Vec<Report>,
-    /// The clients that wait at this peer, with their arrival numbers if confirmed.
+    /// With arrival numbers if confirmed.
     pub waiting: Vec<(Ticket, Option<Arrival>)>,
 }
 
 impl Answer {
-    /// Returns whether the party has nothing of the resource. It then ceases to be a party (R8).
+    /// Returns whether the party has nothing of the resource, and so ceases to be one (R8).
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.waiting.is_empty()
     }
 }
 
-/// A token reported in a census.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
-    /// The token. Of two tokens of one slot, the one with the higher fencing number is valid.
+    /// Of two tokens of one slot, the one with the higher fencing number is valid.
     pub token: Token,
-    /// Whether a client holds the slot.
     pub in_use: bool,
 }
 
-/// Prints the generation and the message: `g2 token 0`.
+/// Prints `g2 token 0`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "g{} ", self.generation)?;

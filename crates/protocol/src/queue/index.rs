@@ -1,5 +1,3 @@
-//! The positions of all waiters by claim.
-
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -7,7 +5,8 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::token::Claim;
 
-/// A hash table with open addressing and linear probing, several times as fast as a tree. Its order is never visible.
+/// The positions of all waiters: open addressing with linear probing, several times as fast as a tree. Its order is
+/// never visible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     /// A power of two of entries, of which at most a quarter are used; the others are [`NOWHERE`].
@@ -42,7 +41,7 @@ impl Index {
         (at + 1) & (self.table.len() - 1)
     }
 
-    /// Returns the index of a claim in the table, or for its insertion.
+    /// The place of a claim, or for its insertion.
     fn find(&self, claim: Claim) -> Result<usize, usize> {
         let mut at = self.home(claim);
         loop {
@@ -61,7 +60,7 @@ impl Index {
         self.find(claim).ok().map(|at| self.table[at].place)
     }
 
-    /// Returns whether the claim was not there.
+    /// Returns whether the claim is new.
     pub(super) fn insert(&mut self, claim: Claim, place: u64) -> bool {
         if 4 * (self.len + 1) > self.table.len() {
             self.grow();
@@ -111,7 +110,6 @@ mod tests {
 
     use super::*;
 
-    /// The claims are few enough to repeat.
     #[test]
     fn index_agrees_with_tree() {
         let mut rng = Rng::new(1);

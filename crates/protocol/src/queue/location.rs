@@ -7,7 +7,6 @@ use peerlock_types::PeerId;
 
 use crate::token::Claim;
 
-/// The announced successors of a token, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Following {
@@ -16,15 +15,14 @@ pub struct Following {
     ///
     /// The coordinator's turns are even. The turn becomes odd when the token is sent to another claim than announced.
     pub turn: u64,
-    /// The claims, in order.
     pub claims: Vec<Claim>,
-    /// Whether more clients may wait. The token then grants no request of its own peer after the last claim.
+    /// More clients may wait. The token then grants no request of its own peer after the last claim.
     pub more: bool,
 }
 
 impl Following {
-    /// Returns the successors of a token that is sent to `to`, or nowhere for now, instead of the announced claim. The
-    /// new turn matches no message sent so far, so that the coordinator announces again.
+    /// The token is sent to `to`, or nowhere for now, instead of the announced claim. The new turn matches no message
+    /// sent so far, so the coordinator announces again.
     pub fn divert(self, to: Option<Claim>) -> Self {
         Self { turn: self.turn | 1, claims: to.into_iter().collect(), ..self }
     }
@@ -34,28 +32,26 @@ impl Following {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
-    /// The slot of the token.
     pub slot: u32,
     /// The peer that has the token, or that it was sent to.
     pub at: PeerId,
-    /// The number of that stay.
+    /// Number of its stay there.
     pub stay: u64,
-    /// Whether it is unused there.
     pub free: bool,
-    /// Whether no successor may be announced for now.
+    /// No successor may be announced for now.
     pub(super) barred: bool,
-    /// The number of the last report in this stay.
+    /// The last in this stay.
     pub(super) report: u32,
-    /// The first announced successor. With several tokens, always a waiting claim.
+    /// With several tokens always a waiting claim.
     pub next: Option<Claim>,
     pub(super) further: Vec<Claim>,
-    /// The last [`Following::more`] that was sent.
+    /// The last [`Following::more`] sent.
     pub(super) more: bool,
     /// Increases when all announcements are taken back.
     pub(super) turn: u64,
-    /// Whether nothing was sent in this turn yet.
+    /// Nothing was sent in this turn yet.
     pub(super) replaces: bool,
-    /// A report of a later stay, which has overtaken the update of the move.
+    /// Of a later stay; it has overtaken the update of the move.
     pub(super) early: Option<Report>,
 }
 
@@ -70,15 +66,11 @@ pub(super) struct Report {
 /// A message to the peer that has a token, or will have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The receiver.
     pub at: PeerId,
-    /// The slot of the token.
     pub slot: u32,
-    /// The stay of the token after which these claims follow.
+    /// These claims follow after this stay.
     pub stay: u64,
-    /// The successors.
     pub following: Following,
-    /// Whether these replace all successors sent before.
     pub replaces: bool,
 }
 
@@ -87,7 +79,7 @@ pub struct Binding {
 pub(super) struct Gone {
     next: Option<Claim>,
     further: Vec<Claim>,
-    /// How many of the further ones have left the queue already.
+    /// Further ones that have left the queue already.
     out: usize,
 }
 
@@ -96,13 +88,13 @@ impl Gone {
         self.out + usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// Counts the first as out of the queue, if it is this claim.
+    /// Counts the next claim as out of the queue, if it is this one.
     pub(super) fn but(mut self, first: Claim) -> Self {
         self.out += usize::from(self.next.take_if(|next| *next == first).is_some());
         self
     }
 
-    /// Returns those that have not left the queue.
+    /// Those that have not left the queue.
     pub(super) fn iter(&self) -> impl Iterator<Item = Claim> {
         self.next.into_iter().chain(self.further.iter().copied())
     }
@@ -114,8 +106,8 @@ impl Location {
         Self { slot, at, stay, free, barred, report, next, further, more, turn, replaces, early }
     }
 
-    /// Returns the preference for the next announcement, lowest first: a free token, then tokens in use by the number
-    /// of their successors. `None` if the token is barred, or free with a successor.
+    /// The preference for the next announcement, lowest first: a free token, then tokens in use by the number of their
+    /// successors. `None` if barred, or free with a successor.
     pub(super) fn rank(&self) -> Option<u32> {
         match (self.barred, self.free, self.next) {
             (true, ..) | (_, true, Some(_)) => None,
@@ -125,7 +117,7 @@ impl Location {
         }
     }
 
-    /// Returns the claim that gets the free token.
+    /// The claim that gets the free token.
     pub(super) fn promised(&self) -> Option<Claim> {
         self.next.filter(|_| self.free)
     }
@@ -134,7 +126,6 @@ impl Location {
         self.next.into_iter().chain(self.further.iter().copied())
     }
 
-    /// Returns the claim announced after so many others.
     pub(super) fn announced_after(&self, others: usize) -> Option<Claim> {
         others.checked_sub(1).map_or(self.next, |at| self.further.get(at).copied())
     }
@@ -147,7 +138,7 @@ impl Location {
         usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// Returns the moves between peers until the last announced claim.
+    /// Moves between peers until the last announced claim.
     pub(super) fn moves(&self) -> u32 {
         let mut at = self.at;
         self.announced().map(|claim| u32::from(core::mem::replace(&mut at, claim.peer) != claim.peer)).sum()
@@ -177,13 +168,12 @@ impl Location {
         Gone { next: self.next.take(), further: core::mem::take(&mut self.further), out: 0 }
     }
 
-    /// Moves the token from this stay to `to`. Returns the claims that held it in between, if their updates are still
-    /// in flight, and those that are not announced any more.
+    /// Returns the claims that held the token in between, if their updates are still in flight, and those that are not
+    /// announced any more.
     pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> (Vec<Claim>, Gone) {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
         if turn != self.turn || self.announced_after(skipped) != Some(to) {
-            // Not sent as last announced, so its successors are unknown.
             return (Vec::new(), self.begin_turn());
         }
         if skipped == 0 {

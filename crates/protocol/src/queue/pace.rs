@@ -1,10 +1,9 @@
-//! Measures whether stays are so short that successors have to be sent ahead.
-
-/// With several tokens, successors are bound late: a holder receives its successor one message after it has entered. If
-/// holders often release earlier, tokens lie unused, and successors are sent ahead, although this binds waiters early.
+/// Measures whether stays are so short that successors have to be sent ahead.
 ///
-/// Lateness can be measured only while nothing is sent ahead. So that is tried again after a while, and after twice as
-/// long if stays are still short.
+/// With several tokens a holder receives its successor one message after it has entered. If holders often release
+/// earlier, tokens lie unused, and successors are sent ahead, although this binds waiters early. Lateness can be
+/// measured only while nothing is sent ahead: so that is tried again after a while, and after twice as long if stays
+/// are still short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Pace {
@@ -23,7 +22,7 @@ const LATE: u32 = 3;
 /// Bounds of `patience`. Our choice: a trial costs about two messages per token, in the end one in 400 hand-overs.
 const PATIENCE: (u32, u32) = (25, 800);
 
-/// Entries per token before a trial that use successors sent ahead earlier, and prove nothing.
+/// Entries per token before a trial that still use successors sent ahead, and prove nothing.
 const DRAIN: u32 = 8;
 
 impl Pace {
@@ -35,12 +34,12 @@ impl Pace {
         self.ahead > DRAIN.saturating_mul(tokens as u32)
     }
 
-    /// Returns whether stays were short until now, also during a trial.
+    /// Also during a trial.
     pub(super) fn were_short(&self) -> bool {
         self.ahead > 0 || self.patience > PATIENCE.0
     }
 
-    /// Counts a token released before its successors arrived, although clients waited.
+    /// A token was released before its successors arrived, although clients waited.
     pub(super) fn late(&mut self, tokens: u32) {
         if self.ahead > 0 {
             return;
@@ -73,7 +72,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Returns how many of `entries` were sent ahead, if every `every`th of the others is late.
+    /// How many of `entries` are sent ahead, if every `every`th of the others is late.
     fn ahead(entries: u32, every: u32) -> u32 {
         let mut pace = Pace::new(false);
         let (mut ahead, mut since) = (0, 100);

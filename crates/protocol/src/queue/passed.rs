@@ -1,7 +1,7 @@
-//! Counts how many later requests entered before each waiter.
+//! The passes of each waiter.
 //!
-//! An entry passes all older waiters, which may be many. So it is counted once, at the position of the entering waiter,
-//! and summed over all later positions when needed (binary indexed tree).
+//! An entry passes all older waiters, so it is counted once, at the position of the entering waiter, and summed over
+//! all later positions when needed (binary indexed tree).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ impl Passed {
         if passed.total == 0 { Self::default() } else { passed }
     }
 
-    /// Returns whether the tree has to be rebuilt for this position.
+    /// The tree has to be rebuilt for this position.
     pub(super) fn ends_before(&self, place: u64) -> bool {
         !self.tree.is_empty() && place - self.base >= self.tree.len() as u64
     }
@@ -52,7 +52,7 @@ impl Passed {
         self.total += times;
     }
 
-    /// Returns the number of entries from later positions.
+    /// Entries from later positions.
     pub(super) fn of(&self, place: u64) -> u32 {
         let mut at = ((place - self.base) as usize + 1).min(self.tree.len());
         let mut before = 0;

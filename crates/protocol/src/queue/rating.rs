@@ -1,6 +1,6 @@
-//! Sort keys of tokens. Each is one number, as comparison is nearly their only use.
+//! Sort keys of tokens, each one number.
 
-/// By the move with which they came to their peer, longest there first, then by slot.
+/// By the token's last move, oldest first, then by slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rating(u128);
 

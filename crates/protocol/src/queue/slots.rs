@@ -1,9 +1,8 @@
-//! The tokens whose holders know one waiter.
-
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-/// In order of insertion; without allocation while they are few, as for nearly all waiters.
+/// The tokens whose holders know one waiter, in order of insertion; few, and then without allocation, for nearly all
+/// waiters.
 #[derive(Clone, Debug)]
 pub(super) enum Slots {
     Few(u8, [u32; FEW]),

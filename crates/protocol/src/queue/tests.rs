@@ -7,7 +7,6 @@ fn claim(peer: u64) -> Claim {
     Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
 }
 
-/// At peers 1, 2, …
 fn in_use(slots: u32) -> Queue {
     let mut queue = Queue::new(8, false);
     (0..slots).for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
@@ -228,7 +227,7 @@ fn clients_of_one_peer_are_announced_together() {
     assert_eq!(announced(&mut queue), "1@0:5 5#2 5#3+");
 }
 
-/// With room, a request is announced at once; without, when there is room again.
+/// With room a request is announced at once, otherwise when there is room again.
 #[test]
 fn token_without_room_for_successors_is_marked_more() {
     let mut queue: Queue = Queue::new(2, false);
@@ -481,7 +480,6 @@ fn is_consistent(queue: &Queue) {
     assert!(found(&again).iter().map(|(known, _)| known).eq(oldest.iter().map(|(known, _)| known)), "{queue}");
 }
 
-/// Of three tokens, of which `in_use` are in use.
 fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
     let mut queue: Queue = Queue::new(8, false);
     (0..3).for_each(|slot| queue.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));

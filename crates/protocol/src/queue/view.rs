@@ -16,9 +16,9 @@ pub struct Form<A> {
     reach: u32,
     caution: u32,
     pace: Pace,
-    /// The waiters, each with the later requests that entered before it.
+    /// With the passes of each.
     waiting: Vec<(Claim, A, u32)>,
-    /// The tokens, each with the moves since its own last one, longest stay first.
+    /// With the moves since each token's own last one, longest stay first.
     locations: Vec<(u64, Location)>,
 }
 

@@ -1,4 +1,4 @@
-//! The waiters, oldest first, with indices so that no operation of the coordinator visits all of them.
+//! The waiters, oldest first. No operation of the coordinator visits all of them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,14 +14,13 @@ use crate::token::Claim;
 /// Positions only grow: an older waiter has a lower one.
 #[derive(Clone, Debug)]
 pub(super) struct Waitlist<A> {
-    /// From position `first` on. A removed waiter leaves a gap; the first is never a gap.
+    /// From position `first` on. A removed waiter leaves a gap, but not at the front.
     places: VecDeque<Option<Waiter<A>>>,
     first: u64,
     index: Index,
-    /// From this position on, no waiter was ever announced. It is no gap unless it is the end.
+    /// No waiter was announced from this position on. It is a gap only at the end.
     fresh: u64,
-    /// The earlier waiters by the number of holders that know them, without those that get a free token or are
-    /// unreachable.
+    /// The earlier waiters by number of holders that know them, without those that get a free token or are unreachable.
     informed: Sorted<Known>,
     passed: Passed,
 }
@@ -30,7 +29,7 @@ pub(super) struct Waitlist<A> {
 struct Waiter<A> {
     claim: Claim,
     mark: A,
-    /// The tokens whose holders know it.
+    /// At the holders of these tokens.
     announced: Slots,
     /// It gets a free token.
     promised: bool,
@@ -71,7 +70,7 @@ impl<A: Copy> Waitlist<A> {
         Self { places, first: 0, index, fresh: 0, informed: Sorted::new(), passed }
     }
 
-    /// With the number of later requests that entered before each.
+    /// With the passes of each.
     pub(super) fn from_list(list: impl IntoIterator<Item = (Claim, A, u32)>) -> Self {
         let mut waitlist = Self::new();
         let mut passed = Vec::new();
@@ -105,7 +104,7 @@ impl<A: Copy> Waitlist<A> {
         self.place_and_waiter(claim).map(|(_, waiter)| waiter)
     }
 
-    /// Returns whether the claim was not queued already.
+    /// Returns whether the claim is new.
     pub(super) fn push(&mut self, claim: Claim, mark: A) -> bool {
         // Otherwise an old waiter would keep the positions of all that were removed after it.
         if self.places.len() > 64 + 2 * self.len() {
@@ -144,7 +143,7 @@ impl<A: Copy> Waitlist<A> {
         Some((place, announced))
     }
 
-    /// Counts the entry of this waiter before all older ones.
+    /// Counts a pass of every older waiter.
     pub(super) fn pass(&mut self, place: u64) {
         if place > self.first && !self.places.is_empty() {
             if self.passed.is_empty() {
@@ -185,7 +184,7 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Updates `informed`, and returns how many holders know the waiter then.
+    /// Updates `informed`. Returns how many holders know the waiter then.
     fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) -> usize {
         let Some(place) = self.place(claim) else { return 0 };
         let is_fresh = self.fresh <= place;
@@ -233,7 +232,6 @@ impl<A: Copy> Waitlist<A> {
         self.place_and_waiter(claim).map(|(place, waiter)| (&waiter.announced[..], place))
     }
 
-    /// Returns the tokens whose holders know the waiter.
     pub(super) fn announced(&self, claim: Claim) -> &[u32] {
         self.of(claim).map_or(&[], |waiter| &waiter.announced)
     }
@@ -242,7 +240,7 @@ impl<A: Copy> Waitlist<A> {
         self.at(place).map_or(&[], |waiter| &waiter.announced)
     }
 
-    /// For callers that change the list meanwhile.
+    /// A copy, for callers that change the list meanwhile.
     pub(super) fn known_to(&self, claim: Claim) -> Slots {
         self.of(claim).map_or(Slots::new(), |waiter| waiter.announced.clone())
     }
@@ -259,7 +257,7 @@ impl<A: Copy> Waitlist<A> {
         self.of(claim).map(|waiter| waiter.mark)
     }
 
-    /// Returns the waiters known to no holder, oldest first.
+    /// Known to no holder, oldest first.
     pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
         let before = self.informed.iter().take_while(|informed| informed.known() == 0).map(Known::place);
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
@@ -270,15 +268,14 @@ impl<A: Copy> Waitlist<A> {
         before.or_else(|| Some(self.fresh).filter(|&fresh| fresh < self.end()))
     }
 
-    /// Returns, for each number of holders from one up, the oldest waiter known to so many, without those that get a
-    /// free token.
+    /// For each number of holders from one up the oldest waiter known to so many, without those that get a free token.
     pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let first_from = |known| self.informed.first_from(Known::new(known, 0));
         let all = core::iter::successors(first_from(1), move |informed| first_from(informed.known() + 1));
         all.map(|informed| (informed.known(), informed.place()))
     }
 
-    /// Returns, for each number from the highest down to two, the youngest such waiter.
+    /// For each number from the highest down to two the youngest such waiter.
     pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let last_below = |known| self.informed.last_below(Known::new(known, 0));
         let from_above = core::iter::successors(last_below(u32::MAX), move |informed| last_below(informed.known()));
@@ -298,7 +295,7 @@ impl<A: Copy> Waitlist<A> {
         self.live().map(|(_, waiter)| waiter.claim)
     }
 
-    /// Visits all waiters: for rare events only.
+    /// Visits all waiters.
     pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
         self.claims().filter(move |claim| claim.peer == peer)
     }
