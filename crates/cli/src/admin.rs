@@ -104,8 +104,8 @@ pub struct Drain {
 
 /// Recover from a permanent loss of quorum, using this machine's data directory
 ///
-/// Only if most voters are lost for good; otherwise restart them. Run it on one remaining voter only, with its agent
-/// stopped.
+/// Use this only if most voters are permanently lost; otherwise restart them. Run it on only one of the remaining
+/// voters, with its agent stopped.
 #[derive(Args)]
 pub struct Recover {
     /// Data directory of the agent [default: as for `agent`]

@@ -60,7 +60,7 @@ const SUCCESSION: Duration = Duration::from_secs(15);
 /// and browsers its live page. A command that finds no agent starts one, which exits when it is no longer needed.
 ///
 /// The agent exits on SIGTERM and Ctrl-C; jobs continue, and clients wait for the next agent of this machine or start
-/// it. `peerlock drain` must_wait for the jobs first. SIGHUP reloads the secret and the token.
+/// it. `peerlock drain` waits for the jobs first. SIGHUP reloads the secret and the token.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -284,8 +284,8 @@ impl Options {
         }
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
         let mut signalled = None;
-        let must_wait = || self.must_wait(data_dir, socket, &mut signalled);
-        let lock = DataDir::take(data_dir, SUCCESSION, &me, must_wait).await?;
+        let waits = || self.waits(data_dir, socket, &mut signalled);
+        let lock = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
         // With the directory locked: the predecessor no longer writes the file.
         let path = grants(socket);
@@ -335,7 +335,7 @@ impl Options {
     /// Returns whether to wait until the current agent of the directory has exited. With `--replace`, sends SIGTERM to
     /// it and to any successor that locks the directory first. An agent that a command started yields to an
     /// administrator's, and exits if another one answers.
-    fn must_wait(&self, data_dir: &Path, socket: &Path, signalled: &mut Option<Pid>) -> bool {
+    fn waits(&self, data_dir: &Path, socket: &Path, signalled: &mut Option<Pid>) -> bool {
         let is_temporary = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
         if self.replace || self.idle.is_none() && is_temporary() {
             if let Some(process) = dir::holder(data_dir).filter(|process| *signalled != Some(*process)) {

@@ -66,7 +66,7 @@ impl RequestArgs {
 pub struct AgentArgs {
     /// Path of the agent's socket, or HOST:PORT [default: $PEERLOCK_AGENT or this machine's agent]
     ///
-    /// This machine's agent is started if necessary.
+    /// This machine's agent is started if necessary, except by `drain`, `doctor` and `secret`.
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
     /// File with the bearer token of an agent at HOST:PORT, mode 600
@@ -196,14 +196,14 @@ Examples:
   peerlock release --slot 0 backup                       ask the holder of slot 0 to stop
   peerlock release --slot 0 --force backup               its host is lost or hangs: do not wait")]
 pub struct Release {
-    #[command(flatten)]
-    held: Held,
-    /// Revoke slot N: ask its holder, on any machine, to stop. Ignores $PEERLOCK_GRANT
+    /// Revoke this slot: ask its holder, on any machine, to stop. Ignores $PEERLOCK_GRANT
     #[arg(long, conflicts_with = "grant")]
     slot: Option<u32>,
     /// Evict the holder's host immediately, without asking (see below)
     #[arg(long, conflicts_with = "grant")]
     force: bool,
+    #[command(flatten)]
+    held: Held,
 }
 
 #[derive(Args)]

@@ -28,7 +28,7 @@ Exit codes: 0 if nothing is bad, 1 if something is bad or no agent is running
 Example:
   peerlock doctor --json | jq -r '.findings[] | select(.level != \"ok\") | .what'")]
 pub struct Options {
-    /// Print JSON instead of lines
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]

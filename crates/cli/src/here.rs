@@ -20,7 +20,6 @@ use crate::{Error, Result};
 const LEAVING: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
-#[command(next_help_heading = "As a peer")]
 pub struct PeerArgs {
     /// Address for other peers [default: 0.0.0.0:7400]
     ///

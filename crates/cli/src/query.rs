@@ -19,7 +19,7 @@ use crate::run::roughly;
 
 #[derive(Args)]
 struct QueryArgs {
-    /// Print JSON instead of a table
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,7 +29,7 @@ struct QueryArgs {
 /// List the resources of the cluster by name
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
+    after_help = "Examples:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
                         peerlock ls --json | jq -r '.[].name'"
 )]
 pub struct Ls {
@@ -47,7 +47,7 @@ pub struct Ls {
 
 /// Show the holders and the queue of a resource, in the whole cluster
 #[derive(Args)]
-#[command(after_help = "Example:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
+#[command(after_help = "Examples:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
 pub struct Show {
     /// Name of the resource
     name: String,
@@ -64,7 +64,7 @@ pub struct Peers {
 
 /// Print the events of the agent, one line each
 #[derive(Args)]
-#[command(after_help = "Example:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
+#[command(after_help = "Examples:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
 pub struct Watch {
     /// Only events of this resource
     name: Option<String>,

@@ -48,8 +48,8 @@ The command inherits terminal, input and output, and its exit code is returned. 
   PEERLOCK_NAME       the resource
   PEERLOCK_SLOT       the slot
   PEERLOCK_FENCING    the fencing number
-  PEERLOCK_DEADLINE   when it is killed unless the lease is renewed, in Unix seconds
-  PEERLOCK_HELD       the resources of all slots that it runs under, one per line
+  PEERLOCK_DEADLINE   Unix time at which it is killed unless the lease is renewed
+  PEERLOCK_HELD       the resources whose slots it runs under, one per line
 
 Exit codes of peerlock:
   75 not acquired in time (or -E)           76 slot lost and command stopped
@@ -84,7 +84,7 @@ pub struct Options {
     /// If the machine dies, other hosts wait for the session of its agent instead: 15 s by default.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
-    /// If the slot is lost: SIGTERM and later SIGKILL, SIGKILL at once, or nothing
+    /// What to do with the command if the slot is lost
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
     /// Label that other users see [default: user@host: program]
@@ -101,7 +101,7 @@ pub struct Options {
     /// The events are: listening, waiting, granted, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "As a peer")]
     peer: PeerArgs,
     #[command(flatten)]
     agent: AgentArgs,
@@ -117,8 +117,11 @@ pub struct Options {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum WhenLost {
+    /// Send SIGTERM, and SIGKILL before the lease expires
     Term,
+    /// Send SIGKILL
     Kill,
+    /// Let it run
     None,
 }
 
@@ -178,7 +181,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let since = Instant::now();
     let acquired = async {
-        // If the slot is lost before the command is started, it is requested await_successor within the same wait.
+        // If the slot is lost before the command is started, it is requested again within the same wait.
         let (hold, asked, valid) = loop {
             let mut hold = options.hold(client, &lease, show, since).await?;
             if let Some((asked, valid)) = options.confirmed(&mut hold, client, &lease).await? {
@@ -287,20 +290,20 @@ impl Options {
         // A discovered agent has just answered: without an answer here it has exited meanwhile.
         let is_named = self.agent.is_named();
         let answered = (!is_named).then(Instant::now);
-        let await_successor =
+        let absent =
             || self.await_successor(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
             let acquired = tokio::select! {
                 biased;
-                acquired = client.hold_with(request, |place| show.waiting(&self.name, place), await_successor) => acquired,
+                acquired = client.hold_with(request, |place| show.waiting(&self.name, place), absent) => acquired,
                 never = show.live(client, &self.name) => match never {},
             };
             match acquired {
                 Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. })
                     if answered.is_some_and(|at| is_worth_waiting(at.elapsed(), self.left(since), is_named)) =>
                 {
-                    await_successor().await;
+                    absent().await;
                 }
                 acquired => return Ok(acquired?),
             }

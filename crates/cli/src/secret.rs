@@ -23,9 +23,8 @@ use crate::{Error, Result, start};
 
 /// Show or rotate the cluster secret, the key that all machines share
 ///
-/// The secret is replaced without a restart and without disconnecting any machine: meanwhile every machine accepts the
-/// new one and the previous one. The new secret is never sent over the network, which would reveal it to a holder of
-/// the old one.
+/// A rotation needs no restart and disconnects no machine: until it is finished, every machine accepts the old and the
+/// new secret. The new one is never sent over the network, where a holder of the old one could read it.
 #[derive(Args)]
 #[command(after_help = "\
 Create the secret of a new cluster, on one machine, before its agent is started:
@@ -68,13 +67,13 @@ enum What {
     },
     /// Remove the old secret: the last step, on every machine
     Finish {
-        #[command(flatten)]
-        change: Change,
-        /// Finish although a machine is away or has not proved the new secret
+        /// Finish although a machine is not connected or has not proved the new secret
         ///
-        /// Without the new file, such a machine cannot connect.
+        /// Without the new file, such a machine cannot connect afterwards.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        change: Change,
     },
 }
 
