@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 
 use super::world::{BRIEF, ENDLESS, SESSION, World, rounds, served, voted};
 
-/// Compiles the library.
 fn shim(world: &World) -> PathBuf {
     let (source, library) = (Path::new(env!("CARGO_MANIFEST_DIR")), world.path("unsynced.so"));
     let mut compile = Command::new("cc");
@@ -77,7 +76,6 @@ async fn agents_that_lose_unsynced_writes_keep_promises() {
     assert!(lost > 0, "no write was lost, so nothing was tested");
 }
 
-/// With a sync that does nothing the checker must find a violation.
 #[tokio::test]
 async fn disk_that_does_not_sync_is_detected() {
     let (checked, lost) = agents_are_killed("lies", 4).await;
