@@ -38,7 +38,7 @@ def default_endpoint() -> str:
         return last
     if named:
         return os.path.join(named, "agent.sock")
-    # A user who never had an agent uses that of the machine.
+    # Without an agent of its own so far, a user gets that of the machine.
     if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
         return SYSTEM_SOCKET
     user = os.environ.get("XDG_RUNTIME_DIR")

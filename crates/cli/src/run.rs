@@ -284,7 +284,7 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    /// Queues for the slot within the wait that began at `since`, also at a successor of the agent.
+    /// Queues for the slot within the wait, counted from `since`, also at a successor of the agent.
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
         // A discovered agent has just answered: without an answer here it has exited meanwhile.

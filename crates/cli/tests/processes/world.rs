@@ -59,7 +59,7 @@ impl Process {
         let tasks = format!("/proc/{}/task", self.child.id());
         until("a frozen process", async || {
             let mut threads = fs::read_dir(&tasks).unwrap().map(|task| {
-                // The state is the letter after the name in parentheses.
+                // The state follows the name, which is in parentheses.
                 let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
                 stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
             });
