@@ -1,3 +1,3 @@
-//! Remembers which commit the program was built from.
+//! Sets the commit that the version shows.
 
 include!("commit.rs");

@@ -1,11 +1,10 @@
-// The build script of both programs.
+// Included by the build scripts of both programs.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rustc-env=PEERLOCK_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));
-    // A new commit, or any change of the code.
     for directory in ["../../crates", "../../lab"] {
         println!("cargo:rerun-if-changed={directory}");
     }
@@ -22,7 +21,7 @@ fn commit() -> Option<String> {
     Some(if changes.is_empty() { commit } else { format!("{commit}, with changes") })
 }
 
-/// What git says; nothing where there is no git or no repository.
+/// Returns the output of git; `None` without git or a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -167,7 +167,6 @@ class Acquisition:
                 raise self._withdrawn()
 
     def _acquire(self, wait: Optional[float]) -> Grant:
-        """Waits for the slot at the present agent."""
         asked = now()
         patience = None if wait is None else wait + GRACE
         end = None if patience is None else asked + patience
@@ -192,7 +191,6 @@ class Acquisition:
         return grant
 
     def _start(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, lease: float) -> None:
-        # Until the loss only keep-alive lines arrive.
         self._allow(None)
         # Counted from before the request: a delay of the answer does not extend the lease.
         self._set_lease(grant, asked, lease)
@@ -261,7 +259,6 @@ class Acquisition:
         return Failed("withdrawn", f"the request for {self._request.name!r} was withdrawn", {})
 
     def _connect(self, patience: float) -> http.client.HTTPConnection:
-        """Opens the connection to which the slot will be bound."""
         if self._released.is_set():
             raise self._withdrawn()
         connection = self._transport.connect(patience)

@@ -38,7 +38,7 @@ def default_endpoint() -> str:
         return last
     if named:
         return os.path.join(named, "agent.sock")
-    # A user who never had an agent uses that of the machine.
+    # Without an agent of its own so far, a user gets that of the machine.
     if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
         return SYSTEM_SOCKET
     user = os.environ.get("XDG_RUNTIME_DIR")
@@ -166,7 +166,6 @@ class Transport:
         )
 
     def broken(self, error: Exception) -> Unreachable:
-        """Returns the exception for a connection that ended before its answer."""
         if isinstance(error, socket.timeout):
             advice = "`peerlock doctor` reports whether it is frozen"
             silence = Unreachable(f"the agent at {self.endpoint} has not answered in time: {advice}")
@@ -198,7 +197,6 @@ class Transport:
         raise from_body(refusal)
 
     def call(self, method: str, path: str, body: Any = None, patience: float = ANSWER_SECONDS) -> Any:
-        """Sends a request and returns its answer."""
         connection = self.connect(patience)
         try:
             answer = self.ask(connection, method, path, body)

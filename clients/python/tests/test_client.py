@@ -323,7 +323,7 @@ class Endpoint(unittest.TestCase):
             ]
             for is_there in [False, True]:
                 for user, variables, expected in cases:
-                    # A user who names no agent and never had one uses that of the machine.
+                    # Without a named agent and one of its own, a user gets that of the machine.
                     shared = is_there and not any("PEERLOCK" in name for name in variables)
                     with (
                         mock.patch.dict(os.environ, {"HOME": directory, **variables}, clear=True),

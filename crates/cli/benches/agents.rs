@@ -35,7 +35,6 @@ fn main() {
     });
 }
 
-/// Measures the cost of idle agents.
 async fn idle_agents() {
     let number = std::env::var("AGENTS").map_or(100, |agents| agents.parse().expect("AGENTS is a number"));
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
@@ -101,7 +100,6 @@ async fn hand_overs_while_the_registry_writes() {
                 writing.extend(gaps);
             }
         }
-        // Wait for the last writers' entries.
         meet(&agents, 2).await;
         sleep(Duration::from_secs(1)).await;
     }

@@ -1,4 +1,4 @@
-//! Commands of the administrator: `peerlock voters`, `resize`, `remove`, `drain`, `recover`, and `release --slot`.
+//! Commands of an administrator: `peerlock voters`, `resize`, `remove`, `drain`, `recover`, and `release --slot`.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::path::PathBuf;
@@ -13,25 +13,24 @@ use peerlock::{Class, Client, Listing, PeerId, PeerView, SlotView, StartError, V
 use peerlock_http::Done;
 use peerlock_registry::{Versions, recover as recovered};
 use peerlock_service::random;
-use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{AgentArgs, print};
+use crate::client::{AgentArgs, print, print_json};
 use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
-use crate::look::{holders, host_name, table};
+use crate::query::{holders, host_name, table};
 use crate::say::say;
 use crate::{Error, Result, dir, duration};
 
 /// Interval of checks whether an agent has exited.
-const LOOK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 /// How many names are removed concurrently.
 const AT_ONCE: usize = 64;
 
-/// Show or set the voters: the hosts whose majority decides
+/// Show or set the voters, the hosts that store the registry
 ///
-/// One, three or five hosts with a data directory store the cluster's registry. The cluster chooses them unless they
-/// are set.
+/// One, three or five hosts with a data directory vote, and a majority of them decides. The cluster chooses them unless
+/// they are set.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -54,7 +53,7 @@ pub struct Voters {
 
 /// Change the number of slots of a resource, also while it is in use
 ///
-/// If there are fewer slots, surplus holders keep theirs until they release them.
+/// If there are fewer slots than holders, the surplus holders keep theirs until they release them.
 #[derive(Args)]
 pub struct Resize {
     /// Name of the resource
@@ -73,7 +72,7 @@ pub struct Resize {
 #[command(after_help = "\
 Examples:
   peerlock remove build-4711
-  peerlock remove --prefix build-                        all that nobody uses; `peerlock ls build-` lists them")]
+  peerlock remove --prefix build-                        all unused ones; `peerlock ls build-` lists them")]
 pub struct Remove {
     /// Names of the resources
     #[arg(value_name = "NAME", required_unless_present = "prefix")]
@@ -87,9 +86,9 @@ pub struct Remove {
 
 /// Let the jobs of this machine finish, accept no new ones, and stop the agent
 ///
-/// Waiting requests are refused (their `run` exits with 69). The agent and this command exit when the last slot is
-/// released; slots of `acquire` are not waited for. Afterwards commands on this machine do not start an agent (69)
-/// until `peerlock agent` does.
+/// Waiting requests are refused (their `run` exits with 69). The agent and this command exit when the last job has
+/// released its slot; they do not wait for slots of `acquire`. Afterwards commands on this machine do not start an
+/// agent (69) until an administrator does (`peerlock agent`).
 ///
 /// An upgrade needs no drain: `peerlock agent --replace` and `systemctl restart peerlock` stop no job.
 #[derive(Args)]
@@ -105,8 +104,8 @@ pub struct Drain {
 
 /// Recover from a permanent loss of quorum, using this machine's data directory
 ///
-/// Only if most voters are lost for good; otherwise restart them. Run it on one remaining voter only, with its agent
-/// stopped.
+/// Use this only if most voters are permanently lost; otherwise restart them. Run it on only one of the remaining
+/// voters, with its agent stopped.
 #[derive(Args)]
 pub struct Recover {
     /// Data directory of the agent [default: as for `agent`]
@@ -124,17 +123,17 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
     };
     let drained = agent.process().await?;
     agent.drain().await?;
-    // Another agent may answer at the same address as soon as this one has exited.
-    let gone = async {
+    // Another agent may answer at the same address immediately after the exit.
+    let next = async {
         loop {
             match agent.process().await {
                 Ok(None) => return None,
                 Ok(next) if next != drained => return next,
-                Ok(_) | Err(_) => sleep(LOOK).await,
+                Ok(_) | Err(_) => sleep(INTERVAL).await,
             }
         }
     };
-    match timeout(options.wait.unwrap_or(Duration::MAX), gone).await {
+    match timeout(options.wait.unwrap_or(Duration::MAX), next).await {
         Ok(None) => Ok(ExitCode::SUCCESS),
         Ok(Some(next)) => {
             say(format_args!("the drained agent has exited, and another one is running (process {next})"));
@@ -154,13 +153,13 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
         let hosts = options.set.iter().map(|host| find(&known, host)).collect::<Result<Vec<_>>>()?;
         client.set_voters((!options.auto).then_some(hosts)).await?;
         if options.json {
-            print(&(json!(Done {}).to_string() + "\n"))?;
+            print_json(&Done {})?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let cluster = client.cluster().await?;
     if options.json {
-        print(&(json!(cluster).to_string() + "\n"))?;
+        print_json(&cluster)?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |peer: &PeerView| {
@@ -172,7 +171,6 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a host's voter role in words.
 pub fn part(voter: Voter) -> &'static str {
     match voter {
         Voter::No => "no",
@@ -216,7 +214,7 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     let mut refused: Vec<peerlock::Error> =
         removed.buffer_unordered(AT_ONCE).filter_map(|removed| ready(removed.err())).collect().await;
     if options.prefix.is_some() {
-        // Another client may have removed it since it was listed.
+        // Another client may have removed it meanwhile.
         refused.retain(|error| error.class() != Class::NoSuchResource);
     }
     if is_one && let Some(error) = refused.pop() {
@@ -255,35 +253,34 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
         client.evict(name, holder.peer).await?;
         for taken in held().filter(|taken| taken.peer == holder.peer) {
             say(format_args!(
-                "{} was taken away by force; its job may run beside others until it is notified",
-                in_words(taken, name)
+                "revoked {} by force: its job may run beside others until it is notified",
+                described(taken, name)
             ));
         }
         return Ok(());
     }
     let Some(fencing) = holder.client.as_ref().and_then(|client| client.fencing) else {
         let message = format!(
-            "{}: that host has not reported its holder, which therefore cannot be asked to stop. The slot is free when \
-             the session of that host expires; --force does not wait for that",
-            in_words(holder, name)
+            "cannot ask the holder of {} to stop: its host does not respond. The slot is free when the session of that \
+             host expires; --force does not wait for that",
+            described(holder, name)
         );
         return Err(peerlock::Error::Refused { class: Class::Unavailable, message }.into());
     };
-    let effect = if holder.detached { "is released" } else { "is asked to stop" };
-    say(format_args!("{} {effect}", in_words(holder, name)));
+    let effect = if holder.detached { "revoking" } else { "asking to stop: the holder of" };
+    say(format_args!("{effect} {}", described(holder, name)));
     match client.revoke(name, fencing).await {
-        // The holder has released it meanwhile.
+        // Released meanwhile.
         Ok(()) | Err(peerlock::Error::Lost) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns the slot and its holder in words.
-fn in_words(holder: &SlotView, name: &str) -> String {
+fn described(holder: &SlotView, name: &str) -> String {
     let client = holder.client.as_ref();
     let label = client.map(|client| client.label.as_str()).filter(|label| !label.is_empty()).unwrap_or("a client");
     let pid = client.and_then(|client| client.pid).map(|pid| format!(", process {pid}")).unwrap_or_default();
-    format!("slot {} of {name}, held by {label} on {}{pid},", holder.slot, host_name(&holder.host, holder.peer))
+    format!("slot {} of {name} ({label} on {}{pid})", holder.slot, host_name(&holder.host, holder.peer))
 }
 
 pub async fn recover(options: &Recover) -> Result<ExitCode> {
@@ -293,12 +290,12 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     };
     let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
-    // Checked before the lock, which would create the directory.
+    // Before the lock, which would create the directory.
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
     let _only_one = DataDir::take(&dir, Duration::ZERO, &me, || false).await?;
-    // Read with the lock held: an exiting agent may still write.
+    // With the directory locked: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;

@@ -34,27 +34,24 @@ use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
 use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
-use crate::start::neighbour;
+use crate::start::foreign_agent;
 use crate::{Error, Result, dir, duration};
 use files::AgentFiles;
 use joining::Own;
 use log::Log;
 use notify::{READY, STOPPING, notify};
 
-/// The default log filter.
-const LOGGED: &str = "info";
-/// The least number of open files: the agent's own, and one for each peer and client.
+const DEFAULT_FILTER: &str = "info";
+/// The least limit of open files: the agent's own, and some for peers and clients.
 const LEAST_FILES: usize = 64;
 const OWN_FILES: usize = 12;
-/// The limit of open files if the system does not report one.
+/// The limit of open files if the system reports none.
 const USUAL_LIMIT: usize = 1024;
-/// Connection limits for Unix sockets and for TCP, where the kernel does not identify the client. Our choice: a
-/// connection costs some tens of kilobytes.
+/// Connection limits of Unix sockets and TCP. Our choice: a connection costs some tens of kilobytes.
 const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
-/// How often an agent with `--idle` checks whether it is in use.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long an agent waits for its predecessor to exit.
+const IDLE_CHECK: Duration = Duration::from_secs(1);
+/// Bounds the wait for the predecessor's exit.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
 /// Run the background service that `run` and the other commands use
@@ -77,7 +74,7 @@ Environment:
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Serve the API at HOST:PORT in addition to the user's socket, or at unix:PATH instead; repeatable
+    /// Also serve the API at HOST:PORT, or at unix:PATH instead of the default socket; repeatable
     ///
     /// Default: agent.sock in $PEERLOCK_RUNTIME_DIR or $PEERLOCK_DATA_DIR, otherwise
     /// $XDG_RUNTIME_DIR/peerlock/agent.sock, and /run/peerlock/agent.sock for root.
@@ -124,41 +121,40 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
         detach();
     }
-    end_by_panics();
+    exit_on_panic();
     let filter = match std::env::var("PEERLOCK_LOG") {
-        Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| {
+        Ok(filter) if !filter.is_empty() => EnvFilter::try_new(&filter).map_err(|error| {
             Error::Usage(format!(
-                "PEERLOCK_LOG={wanted:?} is not a log filter: {error}. Use a level, such as `info` or `warn`"
+                "PEERLOCK_LOG={filter:?} is not a log filter: {error}. Use a level, such as `info` or `warn`"
             ))
         })?,
-        Ok(_) | Err(_) => EnvFilter::new(LOGGED),
+        Ok(_) | Err(_) => EnvFilter::new(DEFAULT_FILTER),
     };
     let log = match options.detached {
         true => Log::to_file(&options.peer.data_dir()?),
         false => Log::to_stderr(),
     };
-    // A line that cannot be written is dropped. By default the library reports the error, and panics if that fails,
-    // too.
+    // By default the library panics if neither a line nor the error about it can be written.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
         .log_internal_errors(false)
         .with_writer(Mutex::new(log))
         .init();
-    peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
+    peerlock::runtime().map_err(Error::Start)?.block_on(serve_until_end(options))
 }
 
-/// Makes any panic exit the process before unwinding. An agent without its driver would keep the data directory and
-/// report to its clients that it has stopped; a dead one leaves its jobs to its successor.
-fn end_by_panics() {
-    let says = std::panic::take_hook();
+/// Makes any panic exit the process before unwinding. Without its driver, a living agent would hold the data directory,
+/// while a dead one is replaced and its jobs continue.
+fn exit_on_panic() {
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        says(info);
+        report(info);
         std::process::exit(exit::SOFTWARE.into());
     }));
 }
 
-async fn go(options: &Options) -> Result<ExitCode> {
+async fn serve_until_end(options: &Options) -> Result<ExitCode> {
     let files = raise_limit();
     if files < LEAST_FILES {
         return Err(Error::FewFiles { files, least: LEAST_FILES });
@@ -169,8 +165,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
     let mut start = pin!(Agent::start(options, files));
     let agent = tokio::select! {
         biased;
-        // Exit at once, with the directory's lock held to the end: another thread writes its files, and a successor
-        // must not run at the same time.
+        // Exit at once, with the directory locked: another thread writes its files, and a successor must not run
+        // meanwhile.
         signal = signals.number() => std::process::exit(i32::from(128 + signal)),
         agent = &mut start => agent?,
     };
@@ -189,55 +185,52 @@ async fn go(options: &Options) -> Result<ExitCode> {
             tracing::info!(signal, "leaving");
         }
         () = drained(app, peer, &agent.data_dir) => tracing::info!("leaving: drained, no client holds a slot"),
-        () = unneeded(app, peer, options.idle) => tracing::info!("leaving: not used for the time of --idle"),
+        () = idle_for(app, peer, options.idle) => tracing::info!("leaving: not used for the time of --idle"),
     }
     notify(STOPPING);
     tokio::select! {
         biased;
         signal = signals.number() => Ok(ExitCode::from(128 + signal)),
-        notified = agent.leave() => match notified {
+        confirmed = agent.leave() => match confirmed {
             true => {
                 tracing::info!("left");
                 Ok(ExitCode::SUCCESS)
             }
-            false => Err(Error::Untold),
+            false => Err(Error::LeftUnconfirmed),
         }
     }
 }
 
-/// A running agent.
 struct Agent {
     here: LocalPeer,
     app: App,
-    /// The files that are read again on SIGHUP.
+    /// Read again on SIGHUP.
     files: Arc<AgentFiles>,
-    /// Dropping this closes the API …
+    /// Dropping this closes the API.
     close: oneshot::Sender<()>,
-    /// … and this ends when the last answer has been sent.
+    /// Ends when the last answer has been sent.
     serving: JoinHandle<()>,
     data_dir: PathBuf,
-    /// The lock of the data directory.
-    only_one: DataDir,
+    lock: DataDir,
 }
 
 impl Agent {
-    /// Takes the data directory, starts the peer and serves clients. The process may end at any point of this without
-    /// an effect on other peers.
+    /// Locks the data directory, starts the peer and serves clients. An exit during this has no effect on other peers.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
         let socket = options.socket(&data_dir)?;
         options.check_sockets(&socket)?;
         options.check_names()?;
-        let (only_one, prepared) = options.prepare(&data_dir, &socket, files).await?;
+        let (lock, prepared) = options.prepare(&data_dir, &socket, files).await?;
         options.mark_system(&data_dir, &socket)?;
-        // Listen before the peer starts, because another agent may have the address; and after everything else that can
-        // fail here, because the command that started this agent takes an answer as success.
+        // After everything else that can fail here, because the command that started this agent takes an answer as
+        // success; but before the peer, because another agent may have the address.
         let token = options.token(&data_dir)?;
         let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
         let (host, secret) = (here.peer.service().name(), here.secret.display());
         tracing::info!(host, address = %here.address(), %secret, "peer started");
-        if let Some((uid, process)) = neighbour() {
+        if let Some((uid, process)) = foreign_agent() {
             tracing::warn!(
                 uid,
                 process,
@@ -266,35 +259,35 @@ impl Agent {
             // Started for jobs that lost their agent while it was draining: they finish, and new requests are refused.
             app.drain();
         }
-        Ok(Self { here, app, files, close, serving, data_dir, only_one })
+        Ok(Self { here, app, files, close, serving, data_dir, lock })
     }
 
-    /// Closes the API, then leaves the cluster. Returns whether the cluster has confirmed it.
+    /// Closes the API and leaves the cluster. Returns whether the cluster has confirmed it.
     async fn leave(self) -> bool {
-        let Self { here, close, serving, only_one, .. } = self;
+        let Self { here, close, serving, lock, .. } = self;
         here.peer.drain().await;
         drop(close);
-        // A panic has already ended the process.
+        // A panic would have exited the process.
         let _served = serving.await;
-        let notified = here.leave().await;
-        only_one.end();
-        notified
+        let confirmed = here.leave().await;
+        lock.end();
+        confirmed
     }
 }
 
 impl Options {
-    /// Takes the data directory, and reads or creates the peer's files. After this only the network can prevent a
+    /// Locks the data directory, and reads or creates the peer's files. Afterwards only the network can prevent a
     /// start.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
             dir::check_filesystem(data_dir)?;
         }
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
-        let mut notified = None;
-        let waits = || self.waits(data_dir, socket, &mut notified);
-        let only_one = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
+        let mut signalled = None;
+        let waits = || self.waits(data_dir, socket, &mut signalled);
+        let lock = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
-        // With the lock held: the predecessor no longer writes it.
+        // With the directory locked: the predecessor no longer writes the file.
         let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if !self.peer.join.is_empty()
@@ -322,11 +315,11 @@ impl Options {
             session: self.session,
             descriptors: Some(for_peers(files)),
         })?;
-        Ok((only_one, prepared))
+        Ok((lock, prepared))
     }
 
-    /// Marks the default directories of root as those of the machine's agent, which other users wait for while it is
-    /// not running. An agent that a command started exits when idle, and is not waited for.
+    /// Marks the default directories of root: other users wait for the machine's agent while it is not running. An
+    /// agent that a command started exits when idle, so they do not wait for it.
     fn mark_system(&self, data_dir: &Path, socket: &Path) -> Result<()> {
         if self.idle.is_some() {
             return Ok(());
@@ -339,24 +332,23 @@ impl Options {
         Ok(())
     }
 
-    /// Returns whether to wait for the current agent of the directory to exit. With `--replace`, also sends SIGTERM to
-    /// it, and to any successor that takes the directory first. An agent that a command started yields to one started
-    /// by an administrator, and is superfluous if another one answers.
-    fn waits(&self, data_dir: &Path, socket: &Path, notified: &mut Option<Pid>) -> bool {
-        let by_itself = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
-        if self.replace || self.idle.is_none() && by_itself() {
-            if let Some(process) = dir::holder(data_dir).filter(|process| *notified != Some(*process)) {
+    /// Returns whether to wait until the current agent of the directory has exited. With `--replace`, sends SIGTERM to
+    /// it and to any successor that locks the directory first. An agent that a command started yields to an
+    /// administrator's, and exits if another one answers.
+    fn waits(&self, data_dir: &Path, socket: &Path, signalled: &mut Option<Pid>) -> bool {
+        let is_temporary = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
+        if self.replace || self.idle.is_none() && is_temporary() {
+            if let Some(process) = dir::holder(data_dir).filter(|process| *signalled != Some(*process)) {
                 tracing::info!(%process, "replaces the running agent");
-                // It may have ended just now. A stopped process handles SIGTERM after SIGCONT.
+                // It may have exited already. A stopped process handles SIGTERM after SIGCONT.
                 _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
-                *notified = Some(process);
+                *signalled = Some(process);
             }
             return true;
         }
         self.detached && UnixStream::connect(socket).is_err()
     }
 
-    /// Returns the path of the socket that this user's commands connect to.
     fn socket(&self, data_dir: &Path) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.clone()),
@@ -366,7 +358,7 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// Refuses a socket in a directory that other users can write to: they could replace it.
+    /// Refuses a socket in a directory where other users could replace it.
     fn check_sockets(&self, socket: &Path) -> Result<()> {
         let named = self.http.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.as_path()),
@@ -379,8 +371,7 @@ impl Options {
         Ok(())
     }
 
-    /// Validates the command line before another agent is asked to exit: an error in the replacing command must not
-    /// leave the machine without an agent.
+    /// Checks the options before a running agent is replaced: an error must not leave the machine without an agent.
     fn check_names(&self) -> Result<()> {
         if self.longest_lease < SHORTEST_TTL {
             let least = SHORTEST_TTL.as_millis();
@@ -394,7 +385,7 @@ impl Options {
         self.peer.check()
     }
 
-    /// Returns the bearer token for TCP, from the given file or the default one, which is created if necessary.
+    /// Returns the bearer token for TCP. The default file is created if necessary.
     fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
         if let Some(named) = &self.token_file {
             return token(named).map(Some);
@@ -414,14 +405,13 @@ impl Options {
         self.token_file.clone().unwrap_or_else(|| data_dir.join("token"))
     }
 
-    /// Returns the files to read again on SIGHUP.
     fn files(&self, here: &LocalPeer, listeners: &[Listener], data_dir: &Path) -> Result<Arc<AgentFiles>> {
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source });
-        let doors: Vec<_> = listeners.iter().filter_map(Listener::token).collect();
-        let token = (!doors.is_empty()).then(|| absolute(&self.token_path(data_dir))).transpose()?;
+        let uses: Vec<_> = listeners.iter().filter_map(Listener::token).collect();
+        let token = (!uses.is_empty()).then(|| absolute(&self.token_path(data_dir))).transpose()?;
         let keyring = here.peer.keyring().expect("a peer that is on the network has one").clone();
-        Ok(Arc::new(AgentFiles { secret: absolute(&here.secret)?, keyring, token: token.map(|path| (path, doors)) }))
+        Ok(Arc::new(AgentFiles { secret: absolute(&here.secret)?, keyring, token: token.map(|path| (path, uses)) }))
     }
 
     /// Returns the number of TCP addresses.
@@ -429,8 +419,8 @@ impl Options {
         self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
     }
 
-    /// Opens the listeners. Half of the descriptors are for Unix sockets, an eighth for TCP, and the rest for peers
-    /// ([`for_peers`]) and files, so that clients cannot exhaust those of the agent.
+    /// Opens the listeners. Half of the descriptors are for Unix sockets, an eighth is for TCP, so that clients leave
+    /// some for peers ([`for_peers`]) and files.
     async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
@@ -452,7 +442,7 @@ impl Options {
     }
 }
 
-/// Resolves with the signal that ends the agent. SIGHUP reloads the files, unless the agent's terminal was closed.
+/// Resolves with the signal that stops the agent. SIGHUP reloads the files, unless the terminal was closed.
 async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles) -> u8 {
     let on_terminal = stderr().is_terminal();
     loop {
@@ -470,7 +460,7 @@ async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles)
     }
 }
 
-/// Resolves when the agent was drained and no client holds a slot.
+/// Resolves when the agent is drained and no client holds a slot.
 async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     app.drained().await;
     if let Err(error) = dir::mark_drained(data_dir) {
@@ -480,7 +470,7 @@ async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     peer.service().close().await;
 }
 
-/// Prints the page's address with its token, on a terminal only: logs must not contain the token.
+/// Prints the page's address on a terminal only: it contains the token, which logs must not.
 fn print_page(listeners: &[Listener], token: Option<&Token>) {
     let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
     for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
@@ -488,8 +478,7 @@ fn print_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
-/// Returns the path of the takeover file beside a socket: `agent.takeover` for `agent.sock`, and a unique name for any
-/// other socket.
+/// Returns the path of the takeover file: `agent.takeover` for `agent.sock`, and a unique name for other sockets.
 fn grants(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("takeover");
@@ -499,7 +488,6 @@ fn grants(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// Returns the ID of a group.
 fn group(name: &str) -> Result<u32> {
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
@@ -509,14 +497,13 @@ fn group(name: &str) -> Result<u32> {
     }
 }
 
-/// Resolves after `idle` without clients, grants and waiting requests.
-async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
+async fn idle_for(app: &App, peer: &Peer, idle: Option<Duration>) {
     let Some(idle) = idle else { return pending().await };
     let (mut needed, mut observed) = (Instant::now(), 0);
     while needed.elapsed() < idle {
-        sleep(LOOK.min(idle / 4)).await;
+        sleep(IDLE_CHECK.min(idle / 4)).await;
         let (open, accepted) = app.connections();
-        // A service that does not answer has stopped, which ends the agent elsewhere.
+        // Without an answer the service has stopped, which ends the agent elsewhere.
         let counters = peer.service().counters().await.unwrap_or_default();
         if open > 0 || accepted != observed || counters.holding > 0 || counters.waiting > 0 {
             (needed, observed) = (Instant::now(), accepted);
@@ -532,32 +519,31 @@ fn for_tcp(files: usize) -> usize {
     (files / 8).min(MOST_BY_TCP)
 }
 
-/// Leaves a sixteenth unused: a closed connection keeps its descriptor for a moment.
+/// Leaves a sixteenth unused: a closed connection occupies its descriptor for a moment.
 fn for_peers(files: usize) -> usize {
     files - for_clients(files) - for_tcp(files) - files / 16 - OWN_FILES
 }
 
-/// Raises the limit of open files, whose usual value of 1024 is meant for programs that use select(2). Returns the
-/// limit.
+/// Raises the limit of open files, whose usual value is meant for select(2), and returns it.
 fn raise_limit() -> usize {
-    // If it cannot be raised, fewer connections are accepted, which is logged then.
+    // Otherwise fewer connections are accepted, which is logged then.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
     getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Leaves the session of the starting process and closes its descriptors: a pipe held open would never end, and a file
-/// lock would never be released.
+/// Leaves the session of the starting process and closes its descriptors: its pipes must end, and its file locks be
+/// released.
 fn detach() {
-    // `ps` and `pgrep` would show `exe`, since it was started as `/proc/self/exe`.
+    // Started as `/proc/self/exe`: `ps` and `pgrep` would show `exe`.
     _ = fs::write("/proc/self/comm", "peerlock");
-    // Fails for a process group leader, which is then a session leader already.
+    // Fails for a process group leader, which leads its session already.
     _ = setsid();
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // The descriptor of the directory listing is already closed.
+        // Fails for the directory listing, which is closed already.
         _ = close(descriptor);
     }
 }
@@ -579,7 +565,7 @@ mod tests {
         }
     }
 
-    /// Peers once used all descriptors, and the next write of a file ended the agent.
+    /// Otherwise the next write of a file could end the agent.
     #[test]
     fn connections_leave_descriptors_for_the_agent() {
         for files in LEAST_FILES..100_000 {
@@ -590,19 +576,19 @@ mod tests {
         }
     }
 
-    /// Runs this same test in a child process.
+    /// Starts itself as a child process.
     #[test]
     fn panic_ends_the_process() {
         const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";
         if std::env::var_os(IS_CHILD).is_some() {
-            end_by_panics();
-            let _panicked = std::thread::spawn(|| panic!("a rule is broken")).join();
+            exit_on_panic();
+            let _panicked = std::thread::spawn(|| panic!("an invariant is violated")).join();
             std::process::exit(0);
         }
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child.args(["agent::tests::panic_ends_the_process", "--exact", "--nocapture"]).env(IS_CHILD, "");
         let output = child.output().unwrap();
         assert_eq!(output.status.code(), Some(70), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("a rule is broken"), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("an invariant is violated"), "{output:?}");
     }
 }

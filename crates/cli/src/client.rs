@@ -14,14 +14,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::exit;
-use crate::look::holders;
+use crate::query::holders;
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
-/// The error if no grant is given.
-const WHICH: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
+/// The error without a grant.
+const NO_GRANT: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
 
-/// The options of a request.
 #[derive(Args)]
 pub struct RequestArgs {
     /// Number of slots of the resource [default: its current number, 1 if it is new]
@@ -43,7 +42,7 @@ impl RequestArgs {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// Returns the rest of the wait; `None` if it is unlimited.
+    /// Returns the rest of the wait. `None` is unlimited.
     pub fn left(&self, waited: Duration) -> Option<Duration> {
         let wait = if self.only_try { Some(Duration::ZERO) } else { self.wait };
         wait.map(|wait| wait.saturating_sub(waited))
@@ -62,13 +61,12 @@ impl RequestArgs {
     }
 }
 
-/// The options that name an agent.
 #[derive(Args)]
 #[command(next_help_heading = "With an agent")]
 pub struct AgentArgs {
     /// Path of the agent's socket, or HOST:PORT [default: $PEERLOCK_AGENT or this machine's agent]
     ///
-    /// This machine's agent is started if necessary.
+    /// This machine's agent is started if necessary, except by `drain`, `doctor` and `secret`.
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
     /// File with the bearer token of an agent at HOST:PORT, mode 600
@@ -79,13 +77,12 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns whether an agent is named on the command line.
+    /// Returns whether an option names an agent.
     pub fn is_given(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// Returns whether an agent is named, on the command line or in the environment. Such an agent is never started
-    /// here.
+    /// Returns whether an option or the environment names an agent, which is then never started here.
     pub fn is_named(&self) -> bool {
         self.named().is_ok_and(|named| named.is_some())
     }
@@ -109,7 +106,7 @@ impl AgentArgs {
         Ok(Agent::at(endpoint, token).client())
     }
 
-    /// Returns the bearer token for an agent: from the named file, or from the environment.
+    /// Returns the bearer token, from the named file or the environment.
     pub fn token(&self, endpoint: &Endpoint) -> Result<Option<Token>> {
         match (&self.token_file, endpoint) {
             (Some(file), _) => token(file).map(Some),
@@ -118,7 +115,6 @@ impl AgentArgs {
         }
     }
 
-    /// Returns the named agent, if any.
     pub fn named(&self) -> Result<Option<Endpoint>> {
         match &self.agent {
             Some(endpoint) => Ok(Some(endpoint.clone())),
@@ -127,7 +123,6 @@ impl AgentArgs {
     }
 }
 
-/// Returns the default socket of an agent.
 pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
@@ -201,17 +196,16 @@ Examples:
   peerlock release --slot 0 backup                       ask the holder of slot 0 to stop
   peerlock release --slot 0 --force backup               its host is lost or hangs: do not wait")]
 pub struct Release {
-    #[command(flatten)]
-    held: Held,
-    /// Revoke slot N: ask its holder, on any machine, to stop. Ignores $PEERLOCK_GRANT
+    /// Revoke this slot: ask its holder, on any machine, to stop. Ignores $PEERLOCK_GRANT
     #[arg(long, conflicts_with = "grant")]
     slot: Option<u32>,
-    /// Do not ask the holder, and do not wait for it
+    /// Evict the holder's host immediately, without asking (see below)
     #[arg(long, conflicts_with = "grant")]
     force: bool,
+    #[command(flatten)]
+    held: Held,
 }
 
-/// The options of commands for an acquired slot.
 #[derive(Args)]
 struct Held {
     /// Name of the resource
@@ -232,22 +226,22 @@ impl Held {
         self.grant.clone().or_else(of_the_shell)
     }
 
-    /// Returns the error for a missing grant, with the holders if a running agent knows them.
+    /// Returns the error for a missing grant, with the holders if they are known.
     async fn missing_grant(&self) -> Error {
         let asked = async { self.agent.present().ok()??.show(&self.name).await.ok() };
         let held = asked.await.filter(|details| details.holders.iter().any(|slot| !slot.free));
         Error::Usage(held.map_or_else(
-            || WHICH.to_owned(),
+            || NO_GRANT.to_owned(),
             |details| {
                 let (name, held) = (&self.name, holders(&details));
-                format!("{WHICH}; or pass --slot to revoke a slot of {name}:\n{}", held.trim_end())
+                format!("{NO_GRANT}; or pass --slot to revoke a slot of {name}:\n{}", held.trim_end())
             },
         ))
     }
 
     fn done(&self, answer: &impl Serialize) -> Result<ExitCode> {
         if self.json {
-            print(&(json!(answer).to_string() + "\n"))?;
+            print_json(answer)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -260,7 +254,7 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
         client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
-        // The grant ID is lost, so only this process can release the slot. If that fails, the lease expires.
+        // The grant ID is lost, so only this process can release the slot before the lease expires.
         let _gone = client.release(&options.name, &granted.grant).await;
         // A closed pipe is an error here, too.
         say(&error);
@@ -271,7 +265,7 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
 
 pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
-    let grant = held.grant().ok_or_else(|| Error::Usage(WHICH.into()))?;
+    let grant = held.grant().ok_or_else(|| Error::Usage(NO_GRANT.into()))?;
     let stands = held.agent.agent().await?.renew(&held.name, &grant).await?;
     held.done(&Renewed { ttl: stands })
 }
@@ -288,7 +282,7 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     held.done(&Released {})
 }
 
-/// Formats a grant for `eval`. All values are numbers except for the name, which is quoted.
+/// Formats a grant for `eval`. All values except the quoted name are numbers.
 fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
@@ -298,7 +292,12 @@ fn variables(granted: &Granted) -> String {
     )
 }
 
-/// Prints a result in one piece.
+/// Prints a result as one line of JSON.
+pub fn print_json(result: &impl Serialize) -> Result<()> {
+    print(&(json!(result).to_string() + "\n"))
+}
+
+/// Prints a result with one write.
 pub fn print(text: &str) -> Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -31,7 +31,7 @@ use crate::{Error, Result, duration};
 use actor::Actor;
 use workload::{Plan, Workload};
 
-/// The resources. The page lists them by name; the first is requested most.
+/// The names of the resources. Clients request the first one most.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
 const EXAMPLES: &str = "\
 Examples:
@@ -39,15 +39,14 @@ Examples:
   peerlock demo --slots 1 --peers 16 --hold 50ms         one slot, held briefly
   peerlock demo --http 127.0.0.1:7401 --for 10m          a fixed address, for ten minutes";
 
-/// The connection limit of the page: browsers open six each.
+/// The connection limit of the page; a browser opens six.
 const MOST_CONNECTIONS: usize = 256;
-/// Bounds the departure of the peers at the end.
+/// Bounds the departure of the peers.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Interval of queries for the voters at the start.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval of queries for the voters.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// How many directories of killed demos are skipped.
 const MOST_DIRECTORIES: u32 = 1000;
-/// The most clients per peer.
 const MOST_CLIENTS: u16 = 1000;
 
 /// Run a cluster of peers in this process, with clients and a live page
@@ -131,7 +130,6 @@ async fn demo(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Resolves on a signal, or after `--for`.
 async fn end(mut signals: Signals, after: Option<Duration>) {
     let time_is_up = async {
         match after {
@@ -149,15 +147,12 @@ async fn end(mut signals: Signals, after: Option<Duration>) {
 struct Stage {
     demo: Demo,
     actors: Vec<Mutex<Actor>>,
-    /// The number of clients per peer.
     clients: watch::Sender<u16>,
-    /// The number of grants.
     entries: Arc<AtomicU64>,
     _dir: Dir,
 }
 
 impl Stage {
-    /// Starts the peers, creates the resources, and starts the clients.
     async fn begin(options: &Options, demo: Demo) -> Result<Self> {
         let (dir, secret) = (Dir::make()?, Secret::generate());
         let (clients, many) = watch::channel(0);
@@ -187,7 +182,7 @@ impl Stage {
             services.push(service);
             actors.push(actor);
         }
-        // Later requests use the existing capacity, which the page may have changed.
+        // Later requests use the present capacity, which the page may have changed.
         let found =
             workload.plan.names.iter().map(async |name| {
                 services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
@@ -262,7 +257,6 @@ impl Stage {
         found.ok_or_else(|| refused(format!("no peer {number}: the peers are 1 to {}", self.actors.len())))
     }
 
-    /// Returns a peer that is running and connected.
     async fn any_running(&self) -> std::result::Result<Service, peerlock::Error> {
         for actor in &self.actors {
             if let Some(running) = &actor.lock().await.running
@@ -274,7 +268,7 @@ impl Stage {
         Err(refused("no peer is running and connected: bring one back".to_owned()))
     }
 
-    /// Stops all peers; those that do not leave in time are killed.
+    /// Stops all peers. Those that do not leave in time are killed.
     async fn end(&self) {
         self.clients.send_replace(0);
         let leave = self.actors.iter().map(async |actor| {
@@ -292,9 +286,8 @@ impl Stage {
     }
 }
 
-/// Resolves when the cluster has its full number of voters and every peer knows their addresses. Until then no peer
-/// should be killed: the first one is the only voter at first, and a peer that knows only it could not find a new
-/// leader.
+/// Resolves when the cluster has all its voters and every peer knows their addresses. Before that the first peer is the
+/// only voter, and peers that know no other could not find a new leader.
 async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> {
     loop {
         let peers = services[0].cluster().await?.peers.into_iter();
@@ -303,7 +296,7 @@ async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> 
         if voters.len() >= voters_among(services.len()) && know(services, &voters).await? {
             return Ok(());
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(INTERVAL).await;
     }
 }
 
@@ -318,7 +311,6 @@ async fn know(services: &[Service], hosts: &BTreeSet<PeerId>) -> std::result::Re
     Ok(true)
 }
 
-/// Returns the name of a resource by its index.
 fn name(place: usize) -> String {
     let name = NAMES[place % NAMES.len()];
     if place < NAMES.len() { name.to_owned() } else { format!("{name}-{}", place / NAMES.len() + 1) }
@@ -332,11 +324,11 @@ fn refused(message: String) -> peerlock::Error {
     peerlock::Error::Refused { class: Class::BadRequest, message }
 }
 
-/// The temporary directory of a demo. Dropping it removes the directory.
+/// The temporary directory of a demo, removed when dropped.
 struct Dir(PathBuf);
 
 impl Dir {
-    /// Creates an unused directory. In a container, a killed demo with the same process ID may have left one.
+    /// Creates a new directory. A killed demo with the same process ID, in a container, may have left one.
     fn make() -> Result<Self> {
         let mut number = 1;
         loop {

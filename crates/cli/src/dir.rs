@@ -1,8 +1,9 @@
-//! The data directory of an agent, which one process uses at a time.
+//! The data directory of an agent, used by one process at a time.
 //!
 //! ```text
-//! agent.lock   locked by the running agent: its process, its socket, whether it exits by itself, its machine, and in
-//!              the end that it exited cleanly
+//! agent.lock   locked by the running agent: its process, whether it exits when idle, its socket, its machine, and in
+//! the
+//!              end the mark of a clean exit
 //! agent.log    the log of an agent that a command started
 //! drained      exists if the agent was drained: commands do not start another one
 //! identity     the key of the host
@@ -28,18 +29,16 @@ use tokio::time::sleep;
 
 use crate::{Error, Result};
 
-/// Interval of attempts to take the directory.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of attempts to lock the directory.
+const INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than [`is_taken`] holds the lock.
-const GLANCE: Duration = Duration::from_millis(200);
+const CHECK: Duration = Duration::from_millis(200);
 /// The log of an agent that a command started.
 pub const LOG: &str = "agent.log";
 /// A longer log is rotated at the agent's start.
 pub const LONGEST_LOG: u64 = 1 << 20;
-/// The file that marks a data directory as drained.
 const DRAINED: &str = "drained";
 
-/// The prefix of the machine's ID in `agent.lock`, and the mark of a clean exit.
 const MACHINE: &str = "machine ";
 const ENDED: &str = "ended";
 /// File systems that several machines can mount, by their magic number in statfs(2).
@@ -58,13 +57,13 @@ const SHARED: [(u32, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
-/// The lock of a data directory. Dropping it releases the directory.
+/// The lock of a data directory, released when dropped.
 pub struct DataDir {
     lock: Flock<File>,
 }
 
 impl DataDir {
-    /// Takes the directory, creating it if necessary. Waits for the current agent while `waits` returns true, at most
+    /// Locks the directory, creating it if necessary. Waits for the current agent while `waits` returns true, at most
     /// for `patience`: two processes with one identity would replace each other's connections.
     pub async fn take(path: &Path, patience: Duration, me: &Occupant, mut waits: impl FnMut() -> bool) -> Result<Self> {
         let unusable = |source| Error::Dir { path: path.to_owned(), source };
@@ -75,17 +74,17 @@ impl DataDir {
         let mut lock = loop {
             file = match lock(file) {
                 Ok(lock) if is_same(&lock, &lock_path) => break lock,
-                // The file was removed meanwhile: another agent may lock its successor.
+                // The file was removed: another agent may lock the one that replaced it.
                 Ok(_) => open(&lock_path).map_err(unusable)?,
                 Err((file, Errno::EWOULDBLOCK)) if waits() && since.elapsed() < patience => file,
-                Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < GLANCE => file,
+                Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < CHECK => file,
                 Err((_, Errno::EWOULDBLOCK)) => {
                     let pid = last(path).map(|other| other.pid);
                     return Err(Error::SecondAgent { path: path.to_owned(), pid });
                 }
                 Err((_, error)) => return Err(unusable(error.into())),
             };
-            sleep(LOOK).await;
+            sleep(INTERVAL).await;
         };
         let machine = machine();
         let mut before = String::new();
@@ -96,7 +95,7 @@ impl DataDir {
         {
             return Err(Error::OtherMachine { path: path.to_owned(), machine: there.to_owned() });
         }
-        // Truncated last: concurrent readers find the previous agent or this one.
+        // Truncated last: a concurrent reader finds the previous agent or this one.
         let machine = machine.map(|id| format!("{MACHINE}{id}\n")).unwrap_or_default();
         let text = me.to_text() + &machine;
         lock.rewind().and_then(|()| lock.write_all(text.as_bytes())).map_err(unusable)?;
@@ -104,33 +103,31 @@ impl DataDir {
         Ok(Self { lock })
     }
 
-    /// Releases the directory after a clean exit, so that another machine may use it.
+    /// Marks a clean exit, so that another machine may use the directory, and releases it.
     pub fn end(mut self) {
-        // Without the mark, an agent on another machine refuses to start.
+        // If this fails, an agent on another machine refuses to start.
         _ = self.lock.seek(SeekFrom::End(0)).and_then(|_| writeln!(self.lock, "{ENDED}"));
     }
 }
 
-/// Returns whether a path still names the open file.
+/// Returns whether a path names the open file.
 fn is_same(file: &File, path: &Path) -> bool {
     let id = |found: io::Result<fs::Metadata>| found.map(|file| (file.dev(), file.ino())).ok();
     id(file.metadata()).is_some_and(|open| id(fs::metadata(path)) == Some(open))
 }
 
-/// Returns the ID of this machine, if it has one.
 fn machine() -> Option<String> {
     let id = fs::read_to_string("/etc/machine-id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// Returns the machine of the last agent from the text of `agent.lock`, unless it exited cleanly.
+/// Returns the machine in the text of `agent.lock`, unless its agent exited cleanly.
 fn left_open(text: &str) -> Option<&str> {
     let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
     machine.filter(|_| text.lines().all(|line| line != ENDED))
 }
 
-/// Refuses a data directory on a file system that other machines may use: its locks may be local to one machine, or be
-/// lost while the agent runs.
+/// Refuses a file system that several machines may use: its locks may be local to one machine, or be lost meanwhile.
 pub fn check_filesystem(path: &Path) -> Result<()> {
     private(path)?;
     let found = statfs(path).map_err(|error| Error::Dir { path: path.to_owned(), source: error.into() })?;
@@ -141,26 +138,25 @@ pub fn check_filesystem(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns the name of a shared file system by its magic number.
 fn shared(magic: u64) -> Option<&'static str> {
     SHARED.iter().find(|(known, _)| u64::from(*known) == magic).map(|(_, name)| *name)
 }
 
-/// Returns the last agent of a directory, whether it runs or not.
+/// Returns the last agent of a directory, running or not.
 pub fn last(path: &Path) -> Option<Occupant> {
     places::last_agent(path).ok().flatten()
 }
 
-/// Returns the socket for the next agent of a directory. The default depends on the environment: a shell has
-/// `$XDG_RUNTIME_DIR`, cron has not. So the last agent's socket is reused if that agent runs or did not exit cleanly:
-/// its clients look for a successor there, and its takeover file is beside it. The machine's agent and an agent with a
-/// named socket use exactly that.
+/// Returns the socket for the next agent of a directory. If the last agent runs or did not exit cleanly, its socket is
+/// used again: its clients wait there, and its takeover file is beside it. The default would not do, because it depends
+/// on the environment: a shell has `$XDG_RUNTIME_DIR`, cron has not. The machine's agent and a named socket are
+/// exceptions.
 pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     if places::is_socket_named() || path == Path::new(places::SYSTEM_DATA_DIR) {
         return usual;
     }
     let is_left = |socket: &PathBuf| {
-        // If the directory is not taken, an answering socket belongs to the agent of another one.
+        // If the directory is not locked, an answering socket belongs to an agent of another directory.
         let is_ours = || is_taken(path) || UnixStream::connect(socket).is_err();
         let is_private = || socket.parent().is_some_and(|dir| private(dir).is_ok());
         socket.is_absolute() && socket.exists() && is_private() && is_ours()
@@ -168,12 +164,12 @@ pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }
 
-/// Returns whether an agent runs with this directory.
+/// Returns whether an agent is running with this directory.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
 }
 
-/// Returns the process of the agent that has the directory, after verifying it: the file may name an earlier process.
+/// Returns the process of the directory's agent. It is verified, because the file may name an earlier process.
 pub fn holder(path: &Path) -> Option<Pid> {
     let Occupant { pid, socket, .. } = last(path).filter(|_| is_taken(path))?;
     let pid = i32::try_from(pid).ok()?;
@@ -184,12 +180,11 @@ pub fn holder(path: &Path) -> Option<Pid> {
     (has_it || listener(&socket) == Some(pid)).then(|| Pid::from_raw(pid))
 }
 
-/// Returns the process that listens at a socket.
 fn listener(socket: &Path) -> Option<i32> {
     Some(getsockopt(&UnixStream::connect(socket).ok()?, PeerCredentials).ok()?.pid())
 }
 
-/// Opens the log for an agent that a command starts, and rotates it if it is long.
+/// Opens the log for an agent that a command starts. A long log is rotated.
 pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     private(path)?;
@@ -200,12 +195,11 @@ pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     Ok((open_log(&log).map_err(unusable)?, log))
 }
 
-/// Opens a log for appending.
 pub fn open_log(log: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(log)
 }
 
-/// Rotates a log. Replaces the previous one.
+/// Renames a log, replacing the previous one.
 pub fn move_log(log: &Path) -> io::Result<()> {
     fs::rename(log, log.with_extension("log.old"))
 }
@@ -215,12 +209,11 @@ pub fn mark_drained(path: &Path) -> io::Result<()> {
     File::options().append(true).create(true).mode(0o600).open(path.join(DRAINED)).map(drop)
 }
 
-/// Returns whether the agent was drained and not restarted since.
+/// Returns whether the agent was drained and not started again by an administrator.
 pub fn is_drained(path: &Path) -> bool {
     path.join(DRAINED).exists()
 }
 
-/// Removes the mark.
 pub fn unmark_drained(path: &Path) -> io::Result<()> {
     match fs::remove_file(path.join(DRAINED)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -228,8 +221,7 @@ pub fn unmark_drained(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a private directory, or checks an existing one. A user who could write to it could replace files and
-/// sockets; one who could open its locks could hold them.
+/// Creates a private directory, or checks an existing one: another user with write access could replace files and sockets.
 pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
@@ -238,9 +230,8 @@ pub fn private(path: &Path) -> Result<()> {
     check_parents(path, [0, geteuid().as_raw(), overflow_uid()])
 }
 
-/// Refuses a path that other users could rename: a parent directory with another owner than these, or one that is
-/// world-writable without the sticky bit. Group-writable parents are accepted: they are common where each user has a
-/// group.
+/// Refuses a path that other users could rename: a parent with another owner than these, or a world-writable one
+/// without the sticky bit. Group-writable parents are accepted, since they are common where each user has a group.
 fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
     let path = fs::canonicalize(path).map_err(|source| Error::Dir { path: path.to_owned(), source })?;
     for parent in path.ancestors().skip(1) {
@@ -262,7 +253,7 @@ fn overflow_uid() -> u32 {
     text.trim().parse().unwrap_or(65_534)
 }
 
-/// Accepts root as an owner, who has all rights anyway.
+/// Accepts root as the owner.
 fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
         (0, true) => Ok(()),
@@ -271,8 +262,7 @@ fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     }
 }
 
-/// Opens or creates a lock file that only this user can open, also one that an earlier version made readable for
-/// others.
+/// Opens or creates a lock file that only this user can open, and could therefore hold.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
@@ -338,10 +328,10 @@ mod tests {
     fn machine_is_recorded_until_its_agent_exits_cleanly() {
         assert_eq!(left_open("7\nstays\n/s\nmachine ab\n"), Some("ab"));
         assert_eq!(left_open("7\nstays\n/s\nmachine ab\nended\n"), None);
-        assert_eq!(left_open("7\nstays\n/s\n"), None, "of an earlier version");
+        assert_eq!(left_open("7\nstays\n/s\n"), None, "without a machine ID");
     }
 
-    /// A user removed the file between open and lock, so two agents each had a lock.
+    /// Otherwise two agents could each hold a lock, of the removed file and of a new one.
     #[tokio::test]
     async fn lock_file_that_was_removed_is_not_the_lock() {
         let dir = tempfile::tempdir().unwrap();
@@ -350,16 +340,16 @@ mod tests {
         let lock_path = path.join("agent.lock");
         let removed = lock(open(&lock_path).unwrap()).map_err(|_| ()).unwrap();
         let me = Occupant { pid: 7, ends_by_itself: false, socket: "/s".into() };
-        let mut looks = 0;
+        let mut attempts = 0;
         let waits = || {
-            looks += 1;
-            if looks == 1 {
+            attempts += 1;
+            if attempts == 1 {
                 fs::remove_file(&lock_path).unwrap();
             }
             true
         };
         let (taken, ()) = tokio::join!(DataDir::take(&path, Duration::from_secs(60), &me, waits), async {
-            sleep(5 * LOOK).await;
+            sleep(5 * INTERVAL).await;
             drop(removed);
         });
         let taken = taken.unwrap();
@@ -370,7 +360,7 @@ mod tests {
     async fn next_agent_reuses_the_socket_of_a_killed_one() {
         let dir = tempfile::tempdir().unwrap();
         let (data, usual) = (dir.path().join("data"), PathBuf::from("/run/user/7/peerlock/agent.sock"));
-        assert_eq!(place(&data, usual.clone()), usual, "no agent before");
+        assert_eq!(place(&data, usual.clone()), usual, "no previous agent");
         let socket = dir.path().join("run/agent.sock");
         let me = Occupant { pid: 7, ends_by_itself: true, socket: socket.clone() };
         let _taken = DataDir::take(&data, Duration::ZERO, &me, || true).await.unwrap();
@@ -394,10 +384,10 @@ mod tests {
         let error = DataDir::take(&path, Duration::ZERO, &second, || true).await.err().unwrap().to_string();
         assert!(error.contains("(process 7)"), "{error}");
         assert_eq!(last(&path), Some(first), "the refused agent has changed nothing");
-        // A caller that stops waiting fails immediately.
+        // Fails immediately without waiting.
         let in_vain = DataDir::take(&path, Duration::from_secs(3600), &second, || false).await;
         assert!(in_vain.is_err());
-        // A caller with patience takes the directory when it is released.
+        // Succeeds when the directory is released.
         let waits = DataDir::take(&path, Duration::from_secs(60), &second, || true);
         let (second_has_it, ()) = tokio::join!(waits, async { drop(taken) });
         assert!(second_has_it.is_ok() && last(&path) == Some(second));

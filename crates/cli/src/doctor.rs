@@ -1,7 +1,7 @@
 //! `peerlock doctor`: the health of this machine's agent, with advice.
 
+mod evidence;
 mod judge;
-mod look;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal as _, stdout};
@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::client::{AgentArgs, print};
 use crate::{Error, Result};
+use evidence::collect;
 use judge::judge;
-use look::look;
 
 /// Check the agent of this machine, its cluster, disk and clock
 ///
@@ -28,14 +28,13 @@ Exit codes: 0 if nothing is bad, 1 if something is bad or no agent is running
 Example:
   peerlock doctor --json | jq -r '.findings[] | select(.level != \"ok\") | .what'")]
 pub struct Options {
-    /// Print JSON instead of lines
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -44,11 +43,10 @@ enum Level {
     Bad,
 }
 
-/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     level: Level,
-    /// The subject, in one word.
+    /// The subject in one word.
     about: &'static str,
     /// The state: a sentence without a full stop.
     what: String,
@@ -58,7 +56,7 @@ struct Finding {
 }
 
 pub async fn run(options: &Options) -> Result<ExitCode> {
-    let findings = judge(&look(&options.agent).await?);
+    let findings = judge(&collect(&options.agent).await?);
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
     let text = match options.json {
         true => json!({ "level": worst, "findings": findings }).to_string() + "\n",
@@ -88,7 +86,7 @@ fn lines(findings: &[Finding], in_colour: bool) -> String {
         };
         let word = if in_colour { format!("\x1b[{colour}m{word:4}\x1b[0m") } else { format!("{word:4}") };
         let todo = todo.as_ref().map_or_else(String::new, |todo| format!(". {todo}"));
-        // Names, labels and system errors contain no line breaks or control characters.
+        // Names, labels and system errors contain no control characters.
         let _ = writeln!(out, "{word}  {about:9}  {what}{todo}");
     }
     out

@@ -7,37 +7,29 @@ use peerlock::StartError;
 use peerlock_http::ListenError;
 use thiserror::Error;
 
-/// An error of a command. Nothing has been changed unless the message says otherwise.
+/// An error of a command. It has changed nothing unless the message says otherwise.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The options contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// A peer could not start.
     #[error(transparent)]
     Peer(#[from] StartError),
-    /// An error that a peer or an agent returned.
     #[error(transparent)]
     Peerlock(#[from] peerlock::Error),
-    /// A named file cannot be used.
     #[error("cannot use the file {path}: {source}. Check its path and permissions, or name another file")]
     File { path: PathBuf, source: io::Error },
-    /// A directory of the agent cannot be used.
     #[error(
         "cannot use the directory {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR (for the socket: \
          PEERLOCK_RUNTIME_DIR) to another directory"
     )]
     Dir { path: PathBuf, source: io::Error },
-    /// A temporary directory cannot be created.
     #[error("cannot create the directory {path}: {source}. Set TMPDIR to a writable directory")]
     Temporary { path: PathBuf, source: io::Error },
-    /// Other users can write to a directory of the agent.
     #[error(
-        "{path} is writable by other users (mode {mode:03o}), who could replace the agent: run `chmod 700` on it, or \
+        "other users can write to {path} (mode {mode:03o}), and could replace the agent: run `chmod 700` on it, or \
          choose another directory"
     )]
     OpenDir { path: PathBuf, mode: u32 },
-    /// The data directory is on a file system that several machines may use.
     #[error(
         "{path} is on {kind}, which several machines may use: two agents could share one identity and one vote. \
          Choose a directory on a local disk (PEERLOCK_DATA_DIR or --data-dir), or give --any-filesystem if no other \
@@ -45,158 +37,108 @@ pub enum Error {
         path = path.display()
     )]
     SharedFilesystem { path: PathBuf, kind: &'static str },
-    /// The last agent of the data directory ran on another machine and may still run.
     #[error(
-        "{path} was last used by another machine (machine ID {machine}), whose agent did not exit cleanly: two agents \
-         must not share one identity and one vote. If that agent may still run, stop it; if it certainly does not, \
+        "{path} was last used by another machine (machine ID {machine}), whose agent did not exit cleanly. Two agents \
+         must not share one identity and one vote: if that agent may still run, stop it; if it certainly does not, \
          remove {path}/agent.lock and start this agent again",
         path = path.display()
     )]
-    OtherMachine {
-        path: PathBuf,
-        /// The ID of the other machine.
-        machine: String,
-    },
-    /// The limit of open files is too low.
-    #[error("the limit of open files is {files}, and an agent needs {least}: raise it (`ulimit -Hn`, LimitNOFILE=)")]
-    FewFiles {
-        files: usize,
-        /// The least number of files that an agent needs.
-        least: usize,
-    },
-    /// The machine's agent does not admit this user.
+    OtherMachine { path: PathBuf, machine: String },
     #[error(
-        "permission denied: this machine's agent at {socket} belongs to another user. Have it started with \
-         `--socket-group` and a group of yours, or name another agent with --agent. An agent of your own (`peerlock \
-         agent`) would be a separate cluster, without exclusion between the two"
+        "the limit of open files is {files}, and an agent needs at least {least}: raise it (`ulimit -Hn`, or \
+         LimitNOFILE= in its systemd unit)"
+    )]
+    FewFiles { files: usize, least: usize },
+    #[error(
+        "permission denied: this machine's agent at {socket} belongs to another user. Ask its administrator to start \
+         it with `--socket-group` and one of your groups, or use another agent (--agent). An agent of your own \
+         (`peerlock agent`) would be a separate cluster: the two would not exclude each other"
     )]
     ForeignAgent { socket: PathBuf },
-    /// This user is a client of the machine's agent, which is not running.
     #[error(
-        "this machine's agent at {socket} is not running: it is restarting, or has to be started (`systemctl start \
-         peerlock`). An agent of your own would be a separate cluster, without exclusion between the two; to use one \
-         anyway, set PEERLOCK_DATA_DIR"
+        "this machine's agent at {socket} is not running: wait until it has restarted, or start it (`systemctl start \
+         peerlock`). An agent of your own would be a separate cluster: the two would not exclude each other. To use \
+         one anyway, set PEERLOCK_DATA_DIR"
     )]
     SystemAgentDown { socket: PathBuf },
-    /// A directory of the agent belongs to another user.
     #[error(
-        "{path} belongs to another user (uid {owner}), who could replace the agent: choose another directory, or \
+        "{path} belongs to another user (uid {owner}), which could replace the agent: choose another directory, or \
          `chown` it"
     )]
-    ForeignDir {
-        path: PathBuf,
-        /// The user ID of its owner.
-        owner: u32,
-    },
-    /// Other users can read the bearer token.
+    ForeignDir { path: PathBuf, owner: u32 },
     #[error(
-        "the token file {path} is readable by other users (mode {mode:03o}): run `chmod 600` on it, or create a new \
-         token if it may have leaked"
+        "other users can read the token file {path} (mode {mode:03o}): run `chmod 600` on it, or create a new token if \
+         this one may have leaked"
     )]
     OpenToken { path: PathBuf, mode: u32 },
-    /// Another agent uses the data directory.
     #[error(
         "an agent with the data directory {path} is already running{}: stop it, replace it with --replace, or give \
          this one another directory with --data-dir",
         pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
-    SecondAgent {
-        path: PathBuf,
-        /// The process ID of the other agent, if it is recorded.
-        pid: Option<u32>,
-    },
-    /// The hosts of `--join` belong to another cluster, and this host's cluster has other members.
+    SecondAgent { path: PathBuf, pid: Option<u32> },
     #[error(
-        "not started: {address} of --join belongs to the cluster {theirs}, and this host to {ours}, which has other \
-         hosts. Correct --join; or, to move this host there, move {path}/cluster and {path}/registry away, and start \
-         it again",
+        "not started: {address} of --join belongs to the cluster {theirs}, but this host to {ours}, which has other \
+         hosts. Correct --join. To move this host to the other cluster instead, move {path}/cluster and \
+         {path}/registry away, and start it again",
         path = path.display()
     )]
-    JoinElsewhere {
-        /// The address of a host of the other cluster.
-        address: String,
-        path: PathBuf,
-        ours: String,
-        theirs: String,
-    },
-    /// The hosts of `--join` belong to another cluster, and slots are held in this host's own cluster.
+    JoinElsewhere { address: String, path: PathBuf, ours: String, theirs: String },
     #[error(
-        "not started: {address} of --join belongs to the cluster {theirs}, and this host holds slots in a cluster of \
-         its own ({ours}, created by a command or an agent without --join, with no other host). Wait until its jobs \
-         end, release acquired slots (`peerlock ls`, `peerlock release`), and start the agent again: it then changes \
-         to the other cluster"
+        "not started: {address} of --join belongs to the cluster {theirs}, but this host holds slots in a cluster of \
+         its own ({ours}), which a command or an agent without --join has created. Wait until its jobs end, release \
+         acquired slots (`peerlock ls`, `peerlock release`), and start the agent again: it then joins the other cluster"
     )]
-    HeldInOwnCluster {
-        /// The address of a host of the other cluster.
-        address: String,
-        ours: String,
-        theirs: String,
-    },
-    /// The hosts of `--join` have another secret, and this host has a cluster of its own.
+    HeldInOwnCluster { address: String, ours: String, theirs: String },
     #[error(
-        "not started: {address} of --join has another secret, and this host has a cluster of its own, with no other \
-         host in it (in {path}). Name the other cluster's secret with --secret-file; or correct --join",
+        "not started: {address} of --join has another secret, and this host has a cluster of its own in {path}, \
+         without other hosts. Pass the secret of the other cluster with --secret-file, or correct --join",
         path = path.display()
     )]
-    OtherSecret {
-        /// The address of a host with the other secret.
-        address: String,
-        path: PathBuf,
-    },
-    /// The secret of the cluster to join is missing.
+    OtherSecret { address: String, path: PathBuf },
     #[error(
         "no secret at {path}: joining a cluster needs its secret. Copy the file `secret` of a member there (mode 600), \
          or name it with --secret-file. Only for a new cluster, on its first machine: `peerlock secret new`"
     )]
     NoSecret { path: PathBuf },
-    /// `secret new` does not overwrite an existing secret.
     #[error(
         "{path} exists and was not changed: with another secret this machine could not reach its cluster. To replace \
          the secret of a running cluster, use `peerlock secret rotate`",
         path = path.display()
     )]
     SecretExists { path: PathBuf },
-    /// The agent that this command started has exited.
-    #[error("cannot start an agent on this machine: {said} (more in {log})")]
-    AgentFailed { said: String, log: PathBuf, code: u8 },
-    /// The agent of the data directory was started by an administrator, is stopped, and has never been in a cluster.
+    #[error("cannot start an agent on this machine: {reason} (more in {log})")]
+    AgentFailed { reason: String, log: PathBuf, code: u8 },
     #[error(
         "the agent of this machine is stopped, and has not joined a cluster yet: start it again as before (`peerlock \
          agent …`, or its systemd unit). Its data directory is {dir}"
     )]
     AgentStopped { dir: PathBuf },
-    /// The agent of the data directory was drained.
     #[error(
         "this machine is drained: `peerlock drain` has stopped its agent, and commands do not start it again. To end \
          the maintenance, start it with `peerlock agent` or its systemd unit. Its data directory is {dir}"
     )]
     Drained { dir: PathBuf },
-    /// An agent neither answers nor exits.
-    #[error("the agent of this machine is starting or stopping, and has not answered for {seconds} s: see {log}")]
-    AgentMute {
-        /// For how long this command has waited.
-        seconds: u64,
-        log: PathBuf,
-    },
-    /// An agent has left without the cluster's confirmation.
+    #[error(
+        "the agent of this machine is starting or stopping, and has not answered for {seconds} s. See its log, {log}; \
+         if it hangs, kill it and try again"
+    )]
+    AgentUnresponsive { seconds: u64, log: PathBuf },
     #[error(
         "left without confirmation: no quorum could be reached. The slots of this agent are free when its session \
          expires"
     )]
-    Untold,
-    /// The API could not be served.
+    LeftUnconfirmed,
     #[error("cannot listen for clients: {0}")]
     Listen(#[from] ListenError),
-    /// The system refused a process, thread or file.
     #[error("cannot start: {0}. Check the limits of this user (`ulimit -a`)")]
     Start(io::Error),
-    /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
 }
 
 pub mod exit {
-    //! Exit codes, from sysexits.h where it has one. Errors of peers and agents map by their class.
+    //! Exit codes, those of sysexits.h where it has one. Errors of peers and agents map by their class.
 
     use std::io;
     use std::process::ExitCode;
@@ -239,8 +181,8 @@ pub mod exit {
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
-            Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
-            Error::Untold | Error::Drained { .. } => UNAVAILABLE,
+            Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentUnresponsive { .. } => UNAVAILABLE,
+            Error::LeftUnconfirmed | Error::Drained { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenDir { .. } | Error::ForeignDir { .. } => NO_INPUT,

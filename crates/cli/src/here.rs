@@ -1,4 +1,4 @@
-//! A peer in this process: its address, the hosts to join, and its secret.
+//! A peer in this process, with its options.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -16,12 +16,10 @@ use tokio::time::timeout;
 
 use crate::{Error, Result};
 
-/// Longer than a leaving peer waits for the confirmation of its last messages.
+/// Longer than a leaving peer waits for its last confirmations.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// The options of a peer.
 #[derive(Args)]
-#[command(next_help_heading = "As a peer")]
 pub struct PeerArgs {
     /// Address for other peers [default: 0.0.0.0:7400]
     ///
@@ -49,46 +47,42 @@ pub struct PeerArgs {
     data_dir: Option<PathBuf>,
 }
 
-/// The settings of an agent's peer that the peer of a single command lacks.
+/// The settings of an agent's peer, which the peer of a single command lacks.
 #[derive(Default)]
 pub struct Kind {
-    /// A persistent identity.
+    /// Persistent, if given.
     pub identity: Option<Identity>,
-    /// Use any port if the default one is taken.
+    /// Whether to use any port if the default one is taken.
     pub any_port: bool,
-    /// Listen on loopback unless an address is given.
+    /// Whether to listen on loopback by default.
     pub is_local: bool,
-    /// The data directory, and what it contains.
+    /// The data directory and its content.
     pub dir: Option<(Store, Known)>,
-    /// The takeover file, and the predecessor's grants in it.
+    /// The takeover file and the predecessor's grants in it.
     pub grants: Option<(GrantFile, Option<Predecessor>)>,
     /// The number of agents that create a cluster.
     pub expect: Option<usize>,
-    /// The session length.
     pub session: Option<Duration>,
-    /// The number of descriptors for connections with other peers.
+    /// The number of descriptors for connections with peers.
     pub descriptors: Option<usize>,
 }
 
-/// A peer that is ready to start.
 pub struct Prepared {
     builder: PeerBuilder,
     secret: PathBuf,
     is_first: bool,
 }
 
-/// A running peer.
 pub struct LocalPeer {
     pub peer: Peer,
-    /// The secret file.
     pub secret: PathBuf,
-    /// It has created its cluster.
+    /// Whether it has created its cluster.
     pub is_first: bool,
 }
 
 impl PeerArgs {
-    /// Returns whether an option was given that only a peer has.
-    pub fn is_asked_for(&self) -> bool {
+    /// Returns whether an option of a peer was given.
+    pub fn is_given(&self) -> bool {
         !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some() || self.data_dir.is_some()
     }
 
@@ -104,7 +98,7 @@ impl PeerArgs {
         self.prepare(Kind { any_port: true, ..Kind::default() })?.start().await
     }
 
-    /// Reads or creates the peer's files, so that only the network can prevent its start.
+    /// Reads or creates the files. Afterwards only the network can prevent a start.
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
         let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.registry.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
@@ -126,13 +120,13 @@ impl PeerArgs {
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
     }
 
-    /// Queries the clusters of the hosts of `--join`, with the identity of the future peer.
+    /// Queries the clusters of the hosts of `--join` with the identity of the future peer.
     pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
         let (_, secret) = self.secret(&self.data_dir()?, true)?;
         Ok(peerlock::probe(self.address(false, false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
-    /// Loads the secret. A named file and the secret of an existing cluster must exist; otherwise it is created.
+    /// Loads the secret, and creates it only for a new cluster in the data directory.
     fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
@@ -146,12 +140,12 @@ impl PeerArgs {
         Ok((path, secret.map_err(StartError::from)?))
     }
 
-    /// Checks that the named secret exists, and that the address belongs to this machine.
+    /// Checks that the named secret exists, and that the address is one of this machine.
     pub fn check(&self) -> Result<()> {
         self.secret_file.as_deref().map(Secret::load).transpose().map_err(StartError::from)?;
         match self.listen {
-            // With any port, because the predecessor may still use the given one.
-            Some(address) => TcpListener::bind((address.ip(), 0)).map(drop).map_err(|source| unheard(address, source)),
+            // With any port: the predecessor may use the given one.
+            Some(address) => TcpListener::bind((address.ip(), 0)).map(drop).map_err(|source| unusable(address, source)),
             None => Ok(()),
         }
     }
@@ -160,23 +154,22 @@ impl PeerArgs {
         let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let usual = |port| SocketAddr::new(ip.into(), port);
         let address = self.listen.unwrap_or(usual(PORT));
-        // Checked before the start, so that another port can be chosen.
+        // Checked before the start, to choose another port if necessary.
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
                 None if any_port => Ok(usual(0)),
-                _ => Err(unheard(address, source)),
+                _ => Err(unusable(address, source)),
             },
             Ok(_) | Err(_) => Ok(address),
         }
     }
 }
 
-fn unheard(address: SocketAddr, source: std::io::Error) -> Error {
+fn unusable(address: SocketAddr, source: std::io::Error) -> Error {
     StartError::from(net::Error::Listen { address, source }).into()
 }
 
 impl Prepared {
-    /// Starts the peer.
     pub async fn start(self) -> Result<LocalPeer> {
         let Self { builder, secret, is_first } = self;
         Ok(LocalPeer { peer: builder.start().await?, secret, is_first })
@@ -184,19 +177,19 @@ impl Prepared {
 }
 
 impl LocalPeer {
-    /// Returns the address for other machines, as far as it is known.
+    /// Returns the address for other machines, if it is known.
     pub fn address(&self) -> SocketAddr {
-        let notified = self.peer.advertised();
-        net::dialable(notified).first().copied().unwrap_or(notified)
+        let advertised = self.peer.advertised();
+        net::dialable(advertised).first().copied().unwrap_or(advertised)
     }
 
-    /// Leaves the cluster for now. Returns whether the cluster has confirmed it.
+    /// Leaves the cluster. Returns whether the cluster has confirmed it.
     pub async fn leave(self) -> bool {
         timeout(LEAVING, self.peer.leave()).await.unwrap_or(false)
     }
 }
 
-/// Returns the address at which processes of this machine reach a listening address.
+/// Returns the address at which this machine reaches a listening address.
 pub fn on_this_machine(address: SocketAddr) -> SocketAddr {
     let loopback = |ip: IpAddr| match ip {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

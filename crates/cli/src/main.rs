@@ -13,8 +13,8 @@ mod dir;
 mod doctor;
 mod error;
 mod here;
-mod look;
 mod pages;
+mod query;
 mod run;
 mod say;
 mod secret;
@@ -22,7 +22,6 @@ mod start;
 
 use error::{Error, exit};
 
-/// The version and the commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PEERLOCK_COMMIT"), ")");
 
 /// A distributed lock and semaphore without a lock server
@@ -37,10 +36,10 @@ struct Cli {
 enum Command {
     Run(Box<run::Options>),
     Agent(Box<agent::Options>),
-    Ls(look::Ls),
-    Show(look::Show),
-    Watch(look::Watch),
-    Peers(look::Peers),
+    Ls(query::Ls),
+    Show(query::Show),
+    Watch(query::Watch),
+    Peers(query::Peers),
     Acquire(client::Acquire),
     Renew(client::Renew),
     Release(client::Release),
@@ -68,10 +67,10 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(options) => run::run(&options),
         Command::Agent(options) => agent::run(&options),
-        Command::Ls(options) => wait_for(look::ls(&options)),
-        Command::Show(options) => wait_for(look::show(&options)),
-        Command::Watch(options) => wait_for(look::watch(&options)),
-        Command::Peers(options) => wait_for(look::peers(&options)),
+        Command::Ls(options) => wait_for(query::ls(&options)),
+        Command::Show(options) => wait_for(query::show(&options)),
+        Command::Watch(options) => wait_for(query::watch(&options)),
+        Command::Peers(options) => wait_for(query::peers(&options)),
         Command::Acquire(options) => wait_for(client::acquire(&options)),
         Command::Renew(options) => wait_for(client::renew(&options)),
         Command::Release(options) => wait_for(client::release(&options)),
@@ -89,7 +88,6 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| exit::after(&error))
 }
 
-/// Runs an asynchronous command on a single-threaded runtime.
 fn wait_for(asked: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?.block_on(asked)
 }

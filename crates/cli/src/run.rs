@@ -31,25 +31,25 @@ use loss::Loss;
 pub use peerlock_types::roughly;
 use show::Show;
 
-/// The environment variable with the names of all slots that the command runs under, one per line.
+/// The environment variable with the resources of all slots that the command runs under, one per line.
 const HELD: &str = "PEERLOCK_HELD";
 
-/// Bounds the wait for the confirmation of a release. The slot is free before that, or when this process has ended.
+/// Bounds the wait for the confirmation of a release, which the exit of this process replaces.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long to wait for an agent that answered and then disappeared.
+/// How long a waiting request continues without an agent.
 const ABSENT: Duration = Duration::from_secs(30);
-/// Bounds the restart of an agent that ended between its discovery and the first request.
+/// Bounds the restart of an agent that exited between its discovery and the first request.
 const RESTARTS: Duration = Duration::from_secs(3);
-/// Interval of connection attempts to a named agent.
-const NAMED: Duration = Duration::from_millis(100);
+/// Interval of connection attempts to a named agent, which this program never starts.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 The command inherits terminal, input and output, and its exit code is returned. Its environment has:
   PEERLOCK_NAME       the resource
   PEERLOCK_SLOT       the slot
   PEERLOCK_FENCING    the fencing number
-  PEERLOCK_DEADLINE   when it is killed unless the lease is renewed, in Unix seconds
-  PEERLOCK_HELD       the resources of all slots that it runs under, one per line
+  PEERLOCK_DEADLINE   Unix time at which it is killed unless the lease is renewed
+  PEERLOCK_HELD       the resources whose slots it runs under, one per line
 
 Exit codes of peerlock:
   75 not acquired in time (or -E)           76 slot lost and command stopped
@@ -84,7 +84,7 @@ pub struct Options {
     /// If the machine dies, other hosts wait for the session of its agent instead: 15 s by default.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
-    /// If the slot is lost: SIGTERM and later SIGKILL, SIGKILL at once, or nothing
+    /// What to do with the command if the slot is lost
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
     /// Label that other users see [default: user@host: program]
@@ -101,7 +101,7 @@ pub struct Options {
     /// The events are: listening, waiting, granted, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "As a peer")]
     peer: PeerArgs,
     #[command(flatten)]
     agent: AgentArgs,
@@ -117,27 +117,29 @@ pub struct Options {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum WhenLost {
+    /// Send SIGTERM, and SIGKILL before the lease expires
     Term,
+    /// Send SIGKILL
     Kill,
+    /// Let it run
     None,
 }
 
 /// The result of a run.
 enum Run {
-    /// The command has ended, or could not be started.
+    /// The command has exited, or could not be started.
     Ended(Outcome),
     /// A signal arrived before the command was started.
     Interrupted(Outcome),
 }
 
 impl Run {
-    /// Creates the result for a signal that the terminal has sent to the whole process group.
+    /// Creates the result for a signal, which the terminal has sent to the whole process group.
     fn interrupted(signal: u8) -> Self {
         Self::Interrupted(Outcome::Signalled { signal, in_foreground: false })
     }
 }
 
-/// Runs the command, and reports its result.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let show = Show::new(options.json);
     let runtime = peerlock::runtime().map_err(Error::Start)?;
@@ -179,15 +181,15 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let since = Instant::now();
     let acquired = async {
-        // The command has not been started yet: if the slot is lost here, request it again within the same wait.
-        let (hold, asked, stands) = loop {
+        // If the slot is lost before the command is started, it is requested again within the same wait.
+        let (hold, asked, valid) = loop {
             let mut hold = options.hold(client, &lease, show, since).await?;
-            if let Some((asked, stands)) = options.confirmed(&mut hold, client, &lease).await? {
-                break (hold, asked, stands);
+            if let Some((asked, valid)) = options.confirmed(&mut hold, client, &lease).await? {
+                break (hold, asked, valid);
             }
         };
-        let lease = lease.within(stands);
-        Ok::<_, Error>((hold, lease, lease.end(asked, stands)))
+        let lease = lease.within(valid);
+        Ok::<_, Error>((hold, lease, lease.end(asked, valid)))
     };
     let (mut hold, lease, end) = tokio::select! {
         biased;
@@ -203,54 +205,54 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let loss = Loss::new(show, client);
     let absent = async || {
         loss.absent();
-        options.again(client, lease.ttl).await;
+        options.await_successor(client, lease.ttl).await;
     };
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
-        never = keep(&mut hold, absent, &update, &loss) => match never {},
+        never = maintain(&mut hold, absent, &update, &loss) => match never {},
     };
-    // If the slot is lost, or the agent is gone, this does nothing.
+    // Has no effect if the slot is lost or the agent is gone.
     let _gone = timeout(RELEASING, hold.release()).await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 
-/// Channels to the command's supervision while the slot is held.
+/// Channels to the supervision of the command.
 struct Renewal {
     lease: LeaseTimes,
-    /// The time by which the command must have ended.
+    /// When the command must have exited.
     end: watch::Sender<Moment>,
     /// The connection that owns the slot.
     opened: Option<watch::Sender<Arc<OwnedFd>>>,
 }
 
-/// Renews the lease as long as possible, also at a successor of the agent. When the slot is lost, shortens the
-/// command's deadline to its time to stop.
-async fn keep(
+/// Renews the lease as long as possible, also at a successor of the agent. When the slot is lost, limits the command's
+/// deadline to the time to stop.
+async fn maintain(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
     Renewal { lease, end, opened }: &Renewal,
     loss: &Loss<'_>,
 ) -> Infallible {
-    let renewed = |asked, stands| {
+    let renewed = |asked, valid| {
         loss.renewed(asked);
-        end.send_replace(lease.end(asked, stands));
+        end.send_replace(lease.end(asked, valid));
     };
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
     let time_to_stop = match hold.maintain(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
-        _ => Duration::ZERO, // Immediately, or for an unknown reason: another client may already hold the slot.
+        _ => Duration::ZERO, // Another client may hold the slot.
     };
     loss.received(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
-    // Stop the command before reporting: standard error blocks if it is not read.
+    // Stop the command before reporting: a write to standard error may block.
     yield_now().await;
     loss.notify();
     pending().await
 }
 
 impl Options {
-    /// Refuses to wait for a slot of a resource that this process already runs under: a deadlock.
+    /// Refuses to wait for a slot that this process itself may hold.
     fn check_held(&self) -> Result<()> {
         if self.request.waits() && held().lines().any(|held| held == self.name) {
             let name = &self.name;
@@ -262,9 +264,9 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the client to use, and this process's own peer if it is one.
+    /// Returns the client, and this process's own peer, if any.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
-        let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
+        let is_peer = self.no_agent || self.alone || self.peer.is_given();
         if is_peer && self.agent.is_given() {
             let contradiction =
                 "--agent uses an agent, and --join, --listen, --data-dir and --secret-file start a peer";
@@ -282,26 +284,26 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    /// Queues for the slot, within the wait that began at `since`. If the agent disappears, queues again at its
-    /// successor.
+    /// Queues for the slot within the wait, counted from `since`, also at a successor of the agent.
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
-        // A discovered agent has just answered; if it does not answer here, it has ended in between.
+        // A discovered agent has just answered: without an answer here it has exited meanwhile.
         let is_named = self.agent.is_named();
         let answered = (!is_named).then(Instant::now);
-        let again = || self.again(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
+        let absent =
+            || self.await_successor(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
             let acquired = tokio::select! {
                 biased;
-                acquired = client.hold_with(request, |place| show.waiting(&self.name, place), again) => acquired,
+                acquired = client.hold_with(request, |place| show.waiting(&self.name, place), absent) => acquired,
                 never = show.live(client, &self.name) => match never {},
             };
             match acquired {
                 Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. })
                     if answered.is_some_and(|at| is_worth_waiting(at.elapsed(), self.left(since), is_named)) =>
                 {
-                    again().await;
+                    absent().await;
                 }
                 acquired => return Ok(acquired?),
             }
@@ -312,27 +314,27 @@ impl Options {
         self.request.left(since.elapsed())
     }
 
-    /// Renews the lease of a slot that was just granted. Returns the time of the renewal and the remaining validity, or
-    /// `None` if the slot is already lost: the grant may have been delayed while this process was suspended.
+    /// Renews the lease of a new grant. Returns the time of the renewal and the remaining validity, or `None` if the
+    /// slot is lost: this process may have been suspended before it received the grant.
     async fn confirmed(
         &self,
         hold: &mut Hold,
         client: &Client,
         lease: &LeaseTimes,
     ) -> Result<Option<(Moment, Duration)>> {
-        match hold.confirm(|| self.again(client, lease.ttl)).await {
+        match hold.confirm(|| self.await_successor(client, lease.ttl)).await {
             Ok(renewed) => Ok(Some(renewed)),
             Err(peerlock::Error::Lost | peerlock::Error::SessionLost { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Waits for a successor of the agent, or starts one. A named agent is never started.
-    async fn again(&self, client: &Client, left: Duration) {
+    /// Waits for a successor of the agent, or starts one.
+    async fn await_successor(&self, client: &Client, left: Duration) {
         match client {
-            Client::Agent(_) if self.agent.is_named() => sleep(NAMED).await,
-            Client::Agent(agent) => start::again(agent.endpoint(), left).await,
-            _ => {} // A peer in this process lives as long as the process.
+            Client::Agent(_) if self.agent.is_named() => sleep(INTERVAL).await,
+            Client::Agent(agent) => start::await_successor(agent.endpoint(), left).await,
+            _ => {} // A peer in this process.
         }
     }
 
@@ -367,7 +369,7 @@ impl Options {
 }
 
 /// Returns whether to wait for an agent that has been gone for this long. Without time left, an agent that this command
-/// may start still gets the time of a restart.
+/// may start still gets time to restart.
 fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
     let has_time = left.is_none_or(|left| !left.is_zero());
     gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
@@ -377,7 +379,7 @@ fn held() -> String {
     std::env::var(HELD).unwrap_or_default()
 }
 
-/// Converts to wall-clock time, for scripts.
+/// Converts to wall-clock time.
 fn unix_seconds(moment: Moment) -> f64 {
     let at = SystemTime::now() + moment.since(Moment::now());
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()

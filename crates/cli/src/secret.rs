@@ -1,9 +1,9 @@
-//! `peerlock secret`: creates the cluster secret, and replaces it on all machines while they run.
+//! `peerlock secret`: creates the cluster secret, and replaces it while the agents run.
 //!
 //! ```text
-//!   rotate on one machine       file: new, old      it proves and accepts either
-//!   the file to every other     reload              all links are proved with the new one
-//!   finish on every machine     file: new           the old one is rejected
+//!   rotate on one machine            file: new, old   proves and accepts both
+//!   copy and reload on all others    file: new, old   all links are proved with the new secret
+//!   finish on all machines           file: new        rejects the old secret
 //! ```
 
 use std::io::ErrorKind;
@@ -14,19 +14,17 @@ use clap::{Args, Subcommand};
 use peerlock::{Endpoint, NetworkError, PeerView, Secret, StartError, places};
 use peerlock_http::SecretView;
 use peerlock_http::client::Agent;
-use serde_json::json;
 
-use crate::client::{AgentArgs, print};
+use crate::client::{AgentArgs, print, print_json};
 use crate::error::exit;
-use crate::look::{host_name, table};
+use crate::query::{host_name, table};
 use crate::say::say;
 use crate::{Error, Result, start};
 
 /// Show or rotate the cluster secret, the key that all machines share
 ///
-/// The secret is replaced without a restart and without disconnecting any machine: meanwhile every machine accepts the
-/// new one and the previous one. The new secret is never sent over the network, which would reveal it to a holder of
-/// the old one.
+/// A rotation needs no restart and disconnects no machine: until it is finished, every machine accepts the old and the
+/// new secret. The new one is never sent over the network, where a holder of the old one could read it.
 #[derive(Args)]
 #[command(after_help = "\
 Create the secret of a new cluster, on one machine, before its agent is started:
@@ -69,13 +67,13 @@ enum What {
     },
     /// Remove the old secret: the last step, on every machine
     Finish {
-        #[command(flatten)]
-        change: Change,
-        /// Finish although a machine is away or has not proved the new secret
+        /// Finish although a machine is not connected or has not proved the new secret
         ///
-        /// Without the new file, such a machine cannot connect.
+        /// Without the new file, such a machine cannot connect afterwards.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        change: Change,
     },
 }
 
@@ -98,7 +96,7 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Returns the running agent of this machine, which has the file. Starts none.
+/// Returns the running agent of this machine. Starts none.
 fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
     let endpoint = match agent.named()? {
         Some(Endpoint::Tcp(address)) => {
@@ -108,7 +106,7 @@ fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
         Some(endpoint) => Some(endpoint),
         None => start::present()?,
     };
-    // The socket requires no token.
+    // No token is required at the socket.
     Ok(endpoint.map(|endpoint| Agent::new(endpoint, None)))
 }
 
@@ -117,14 +115,13 @@ fn not_running() -> Error {
     peerlock::Error::NoAgent { endpoint: "this machine".to_owned(), why }.into()
 }
 
-/// Returns the agent's view of its secret, which early versions lack.
 async fn view(agent: &Agent) -> Result<SecretView> {
-    let old = || Error::Usage("the running agent is too old to replace its secret: upgrade it".into());
+    let old = || Error::Usage("the running agent cannot replace its secret: upgrade it".into());
     agent.about().await?.secret.ok_or_else(old)
 }
 
 impl Change {
-    /// Returns the agent, if it is running, and the secret file.
+    /// Returns the running agent, if any, and the secret file.
     async fn file(&self) -> Result<(Option<(Agent, SecretView)>, PathBuf)> {
         let Some(agent) = local(&self.agent)? else {
             let path = self.secret_file.clone().map_or_else(own, Ok)?;
@@ -135,7 +132,7 @@ impl Change {
         let named = self.secret_file.as_ref().filter(|named| !is_same(named, &path));
         if let Some(named) = named {
             let (named, path) = (named.display(), path.display());
-            return Err(Error::Usage(format!("the running agent uses {path}, not {named}: leave --secret-file out")));
+            return Err(Error::Usage(format!("the running agent uses {path}, not {named}: omit --secret-file")));
         }
         Ok((Some((agent, observed)), path))
     }
@@ -177,7 +174,7 @@ async fn rotate(change: &Change) -> Result<ExitCode> {
         )));
     }
     let now = fingerprints(&Secret::rotate(&path).map_err(StartError::from)?);
-    let goes_by = match running {
+    let effect = match running {
         Some((agent, _)) => {
             agent.reload().await?;
             "and the agent accepts both"
@@ -185,7 +182,7 @@ async fn rotate(change: &Change) -> Result<ExitCode> {
         None => "and the agent will accept both when it is started",
     };
     print(&format!(
-        "{file} has a new secret, {}, before the old one, {}, {goes_by}.\n\
+        "{file} has a new secret, {}, before the old one, {}, {effect}.\n\
          1. Copy the file to every other machine (mode 600), and run `peerlock secret reload` there.\n\
          2. When `peerlock secret show` lists no machine with the old one, run `peerlock secret finish` on each.\n",
         now[0], now[1]
@@ -211,7 +208,7 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
     };
     let late = match &running {
         Some((agent, observed)) => late(agent, observed, new).await?,
-        None => vec!["No agent is running here to list the machines that know it".to_owned()],
+        None => vec!["No agent is running here, so the other machines are unknown".to_owned()],
     };
     if !late.is_empty() && !force {
         say(format_args!(
@@ -229,7 +226,7 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the machines that may not know the new secret, with reasons.
+/// Lists the machines that may lack the new secret, with reasons.
 async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<String>> {
     if observed.fingerprints.first().is_none_or(|first| first != new) {
         return Ok(vec!["The agent has not read the file: run `peerlock secret reload`, and try again".to_owned()]);
@@ -250,9 +247,9 @@ async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<Str
 enum Proof {
     New,
     Old,
-    /// It is not connected.
+    /// Not connected.
     Away,
-    /// It is in the cluster without a link to this agent: two hosts that do not vote need none.
+    /// Connected without a link to this agent, which two hosts that do not vote need not have.
     Unknown,
 }
 
@@ -271,7 +268,7 @@ impl Proof {
 async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
     let observed = view(agent).await?;
     if json {
-        print(&(json!(observed).to_string() + "\n"))?;
+        print_json(&observed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |peer: &PeerView| {

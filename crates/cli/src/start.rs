@@ -25,38 +25,38 @@ use crate::error::exit;
 use crate::say::say;
 use crate::{Error, Result, dir};
 
-/// How long an agent that a command started stays without clients.
+/// When an agent that a command started exits, without clients.
 pub const IDLE: &str = "10m";
 /// Interval of connection attempts.
-const LOOK: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
 /// Bounds a start, including the exit of a predecessor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long systemd or another supervisor has to restart an agent before its clients do.
+/// The time that a supervisor has to restart an agent before its clients do.
 const SUPERVISED: Duration = Duration::from_secs(3);
-/// How long an agent takes at most to admit its group after it has created its private directory.
+/// The time in which an agent admits its group after it has created its private directory.
 const ADMITTED: Duration = Duration::from_secs(1);
-/// Wait before another attempt, for an agent that this user cannot start.
+/// The pause before another attempt, for an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
 /// Returns the agent of this user on this machine, and starts it if necessary.
 pub async fn agent() -> Result<Endpoint> {
-    agent_and(if stderr().is_terminal() { Notified::All } else { Notified::Warnings }).await
+    agent_and(if stderr().is_terminal() { Output::All } else { Output::Warnings }).await
 }
 
 /// What is printed when an agent is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Notified {
+enum Output {
     All,
     Warnings,
     Nothing,
 }
 
-/// Waits for or starts a successor of an agent that has disappeared: starts it if it belongs to this user and no
-/// supervisor does so. An agent that an administrator or systemd started is waited for, for a quarter of the remaining
-/// time. The caller connects to it, and notices a failure.
-pub async fn again(endpoint: &Endpoint, left: Duration) {
-    let Ok((data_dir, socket)) = usual() else { return sleep(ABSENT).await };
+/// Waits for a successor of an agent that has disappeared, or starts one. An agent of this user that an administrator
+/// or systemd started is waited for at first, for a quarter of the remaining time. The caller connects to the
+/// successor, and notices a failure.
+pub async fn await_successor(endpoint: &Endpoint, left: Duration) {
+    let Ok((data_dir, socket)) = locations() else { return sleep(ABSENT).await };
     let last = dir::last(&data_dir);
     let is_ours = |path: &PathBuf| *path == socket || last.as_ref().is_some_and(|last| last.socket == *path);
     if !matches!(endpoint, Endpoint::Unix(path) if is_ours(path)) {
@@ -64,21 +64,21 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
     }
     let since = Instant::now();
     while last.as_ref().is_some_and(|last| !last.ends_by_itself) && since.elapsed() < SUPERVISED.min(left / 4) {
-        sleep(LOOK).await;
+        sleep(INTERVAL).await;
         if running(&socket, &data_dir).is_some() {
             return;
         }
     }
-    if let Err(error) = agent_and(Notified::Nothing).await {
+    if let Err(error) = agent_and(Output::Nothing).await {
         tracing::debug!(%error, "the agent could not be started again");
         sleep(ABSENT).await;
     }
 }
 
-/// Finds or starts the agent. For clients of a previous agent (`again`, with `Notified::Nothing`), also starts one on a
+/// Finds or starts the agent. With `Output::Nothing` it is for clients of a previous agent, and is started also on a
 /// drained machine: their jobs finish there.
-async fn agent_and(notified: Notified) -> Result<Endpoint> {
-    let (data_dir, socket) = usual()?;
+async fn agent_and(output: Output) -> Result<Endpoint> {
+    let (data_dir, socket) = locations()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
         return Ok(agent);
@@ -95,54 +95,53 @@ async fn agent_and(notified: Notified) -> Result<Endpoint> {
         if !is_soon {
             return system;
         }
-        sleep(LOOK).await;
+        sleep(INTERVAL).await;
     }
-    let _turn = loop {
-        match turn(&socket) {
-            Ok(Some(turn)) => break turn,
-            Ok(None) if since.elapsed() < PATIENCE => sleep(LOOK).await,
-            Ok(None) => return Err(mute(&data_dir)),
+    let _lock = loop {
+        match start_lock(&socket) {
+            Ok(Some(lock)) => break lock,
+            Ok(None) if since.elapsed() < PATIENCE => sleep(INTERVAL).await,
+            Ok(None) => return Err(unresponsive(&data_dir)),
             Err(error) => return Err(error),
         }
         if let Some(agent) = running() {
             return Ok(agent);
         }
     };
-    // The previous owner of the lock may have started it.
+    // The previous owner of the lock may have started the agent.
     match running() {
         Some(agent) => Ok(agent),
-        None if notified != Notified::Nothing && dir::is_drained(&data_dir) => Err(Error::Drained { dir: data_dir }),
-        None => start(&data_dir, &socket, running, notified).await,
+        None if output != Output::Nothing && dir::is_drained(&data_dir) => Err(Error::Drained { dir: data_dir }),
+        None => start(&data_dir, &socket, running, output).await,
     }
 }
 
-/// Returns the running agent that a command would use. Starts none.
+/// Returns the running agent that a command would use, without starting one.
 pub fn present() -> Result<Option<Endpoint>> {
-    let (data_dir, socket) = usual()?;
+    let (data_dir, socket) = locations()?;
     running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
 }
 
 /// Returns the data directory and the socket of this user's agent.
-fn usual() -> Result<(PathBuf, PathBuf)> {
+fn locations() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = dir::place(&data_dir, socket);
     Ok((data_dir, socket))
 }
 
-/// Returns the agent at the default socket, or at the one recorded in the data directory.
+/// Returns the agent at this socket, or at the one recorded in the data directory.
 fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     let answers = |socket: &Path| UnixStream::connect(socket).is_ok();
     if answers(socket) {
         return Some(Endpoint::Unix(socket.to_owned()));
     }
-    let notified = dir::last(data_dir)?.socket;
-    (dir::is_taken(data_dir) && answers(&notified)).then_some(Endpoint::Unix(notified))
+    let recorded = dir::last(data_dir)?.socket;
+    (dir::is_taken(data_dir) && answers(&recorded)).then_some(Endpoint::Unix(recorded))
 }
 
-/// Returns the machine's agent, for users who never had their own and have not named a data directory. An error if they
-/// may not use it or it is not running: an agent of their own would be a separate cluster, without exclusion between
-/// the two.
+/// Returns the machine's agent, for users without an agent and a data directory of their own. Fails if they may not use
+/// it or it is not running: an agent of their own would be a separate cluster.
 fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     let socket = Path::new(places::SYSTEM_SOCKET);
     if geteuid().is_root() || places::is_data_dir_named() || dir::last(data_dir).is_some() {
@@ -150,8 +149,7 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
     match UnixStream::connect(socket) {
         Ok(_) => Some(Ok(Endpoint::Unix(socket.to_owned()))),
-        // The directory of an agent that a command of root started is closed to others, too, and remains after it
-        // exits.
+        // The private directory of an agent that a command of root started remains after its exit.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let is_there = places::has_system_agent() || places::listens_for_system();
             is_there.then(|| Err(Error::ForeignAgent { socket: socket.to_owned() }))
@@ -160,8 +158,8 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
 }
 
-/// Takes the lock for starting the agent, which is beside the socket; `None` if another process has it.
-fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
+/// Locks the start of the agent. `None` if another process has the lock, which is beside the socket.
+fn start_lock(socket: &Path) -> Result<Option<Flock<File>>> {
     let dir = socket.parent().unwrap_or(Path::new("."));
     let unusable = |source| Error::Dir { path: dir.to_owned(), source };
     dir::private(dir)?;
@@ -177,7 +175,7 @@ async fn start(
     data_dir: &Path,
     socket: &Path,
     running: impl Fn() -> Option<Endpoint>,
-    notified: Notified,
+    output: Output,
 ) -> Result<Endpoint> {
     let last = dir::last(data_dir);
     let knows_cluster = ["cluster", "registry"].iter().any(|file| data_dir.join(file).exists());
@@ -186,8 +184,8 @@ async fn start(
     }
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
     let (log, log_path) = dir::log(data_dir)?;
-    let said_before = log.metadata().map_err(unusable)?.len();
-    // Not the path of this program's invocation, which may have been replaced.
+    let logged = log.metadata().map_err(unusable)?.len();
+    // Not this program's path, at which an upgrade may have put another one.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));
@@ -197,13 +195,13 @@ async fn start(
     let since = Instant::now();
     loop {
         if let Some(agent) = running() {
-            if notified == Notified::All {
+            if output == Output::All {
                 let log = log_path.display();
                 say(format_args!(
                     "started an agent for this user; it exits {IDLE} after its last client. Its log: {log}"
                 ));
             }
-            if let Some((uid, pid)) = neighbour().filter(|_| notified != Notified::Nothing) {
+            if let Some((uid, pid)) = foreign_agent().filter(|_| output != Output::Nothing) {
                 say(format_args!(
                     "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Its jobs and \
                      yours exclude each other only if both agents are members of one cluster"
@@ -211,23 +209,23 @@ async fn start(
             }
             return Ok(agent);
         }
-        // It also exits if another agent answers first.
+        // It exits also if another agent answers first.
         if let Some(status) = process.try_wait().map_err(Error::Start)?.filter(|_| running().is_none()) {
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
-            let said = last_words(&log_path, said_before).unwrap_or_else(|| unsaid(code));
-            return Err(Error::AgentFailed { said, log: log_path, code });
+            let reason = last_message(&log_path, logged).unwrap_or_else(|| unlogged(code));
+            return Err(Error::AgentFailed { reason, log: log_path, code });
         }
         if since.elapsed() > PATIENCE {
-            return Err(mute(data_dir));
+            return Err(unresponsive(data_dir));
         }
-        sleep(LOOK).await;
+        sleep(INTERVAL).await;
     }
 }
 
-/// Returns whether an agent that a command starts gets this variable: those with locations, and those of peerlock
-/// except for the ones that describe a single grant.
+/// Returns whether an agent that a command starts inherits this variable: locations, and variables of peerlock except
+/// those of a single grant.
 fn is_for_agent(name: &str) -> bool {
-    const USUAL: [&str; 10] = [
+    const LOCATIONS: [&str; 10] = [
         "PATH",
         "HOME",
         "USER",
@@ -242,29 +240,29 @@ fn is_for_agent(name: &str) -> bool {
     const OF_A_GRANT: [&str; 8] = ["AGENT", "NAME", "FENCING", "TOKEN", "SLOT", "DEADLINE", "HELD", "GRANT"];
     match name.strip_prefix("PEERLOCK_") {
         Some(own) => !OF_A_GRANT.contains(&own),
-        None => USUAL.contains(&name) || name.starts_with("LD_"),
+        None => LOCATIONS.contains(&name) || name.starts_with("LD_"),
     }
 }
 
-/// Returns the user and process ID of another user's agent on this machine, from `/proc`.
-pub fn neighbour() -> Option<(u32, u32)> {
+/// Returns the user and the process of another user's agent, from `/proc`.
+pub fn foreign_agent() -> Option<(u32, u32)> {
     let me = geteuid().as_raw();
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let uid = entry.metadata().ok()?.uid();
         let is_other = uid != me && fs::read(entry.path().join("comm")).is_ok_and(|name| name == b"peerlock\n");
-        // The program and its first argument, separated by zero bytes.
+        // Program and arguments are separated by zero bytes.
         let command = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
         (is_other && command().split(|byte| *byte == 0).nth(1) == Some(b"agent".as_slice())).then_some((uid, pid))
     })
 }
 
-fn mute(data_dir: &Path) -> Error {
-    Error::AgentMute { seconds: PATIENCE.as_secs(), log: data_dir.join("agent.log") }
+fn unresponsive(data_dir: &Path) -> Error {
+    Error::AgentUnresponsive { seconds: PATIENCE.as_secs(), log: data_dir.join("agent.log") }
 }
 
-/// Returns the last message of an agent that has exited, from its log.
-fn last_words(log: &PathBuf, from: u64) -> Option<String> {
+/// Returns the last message of an exited agent, from its log.
+fn last_message(log: &PathBuf, from: u64) -> Option<String> {
     let read = || {
         let mut file = fs::File::open(log)?;
         file.seek(SeekFrom::Start(from))?;
@@ -272,17 +270,17 @@ fn last_words(log: &PathBuf, from: u64) -> Option<String> {
         file.read_to_string(&mut text).map(|_| text)
     };
     let text = read().unwrap_or_default();
-    let sentence = text.lines().rev().find_map(|line| line.strip_prefix("peerlock: "));
-    sentence.or_else(|| text.lines().last()).map(ToOwned::to_owned)
+    let message = text.lines().rev().find_map(|line| line.strip_prefix("peerlock: "));
+    message.or_else(|| text.lines().last()).map(ToOwned::to_owned)
 }
 
-/// Describes the exit of an agent that has logged nothing: the disk of its log may be full.
-fn unsaid(code: u8) -> String {
+/// Describes the exit of an agent with an empty log: the disk may be full.
+fn unlogged(code: u8) -> String {
     match code {
-        exit::IO => "it could not write its files: free space on the disk of its data directory, or raise `ulimit -f` \
-                     if its files may not grow"
+        exit::IO => "it could not write its files: free space on the disk of its data directory, or raise its limit \
+                     of file sizes (`ulimit -f`)"
             .to_owned(),
-        code => format!("it ended with exit code {code} and logged nothing"),
+        code => format!("it exited with code {code} and logged nothing"),
     }
 }
 
@@ -292,7 +290,7 @@ mod tests {
 
     #[test]
     fn agent_gets_no_variables_of_a_job() {
-        for (name, goes_on) in [
+        for (name, is_inherited) in [
             ("PATH", true),
             ("XDG_RUNTIME_DIR", true),
             ("PEERLOCK_DATA_DIR", true),
@@ -304,7 +302,7 @@ mod tests {
             ("AWS_SECRET_ACCESS_KEY", false),
             ("PATHS", false),
         ] {
-            assert_eq!(is_for_agent(name), goes_on, "{name}");
+            assert_eq!(is_for_agent(name), is_inherited, "{name}");
         }
     }
 }

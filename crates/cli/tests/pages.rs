@@ -51,7 +51,6 @@ fn every_command_has_a_manual_page() {
         assert!(names.iter().any(|it| it == name), "{name} is not among {names:?}");
     }
     assert!(names.iter().all(|name| !name.contains("child")), "{names:?}");
-    // Pages refer only to pages that exist.
     for page in &names {
         let text = fs::read_to_string(pages.join(page)).expect("it is there").replace("\\-", "-");
         let named =

@@ -1,4 +1,4 @@
-//! What the programs `peerlock` and `peerlock-lab` share on a terminal.
+//! Command-line helpers of the programs `peerlock` and `peerlock-lab`.
 
 mod near;
 mod pages;
@@ -19,10 +19,10 @@ pub use say::{notify, say};
 /// The exit code for wrong options, as in sysexits.h.
 pub const USAGE: u8 = 64;
 
-/// Parses a length of time as people write it. A bare number is seconds, as it is for `flock`, `timeout` and `sleep`.
+/// Parses a duration. A bare number is seconds, as for `flock`, `timeout` and `sleep`.
 ///
 /// # Errors
-/// If the text is no length of time.
+/// If the text is not a duration.
 pub fn duration(text: &str) -> Result<Duration, SpanError> {
     let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let span: Span = if is_number { format!("{text}s").parse() } else { text.parse() }?;

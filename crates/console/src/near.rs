@@ -1,7 +1,7 @@
-//! Which name a person may have meant.
+//! Suggestions for mistyped names.
 
-/// Returns the `known` names that the user may have meant: those that contain `name`, or else the most similar ones, if
-/// at most half of it differs. Returns none for an empty name.
+/// Returns the `known` names that contain `name`, otherwise the most similar ones, if at most half of it differs. None for
+/// an empty name.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
     if name.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Completions and manual pages, made from the command line itself.
+//! Completions and manual pages, generated from the command line definition.
 
 use std::fs;
 use std::io;
@@ -8,17 +8,17 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// Returns the script by which a shell completes the commands and options of a program.
+/// Returns the completion script of a program.
 pub fn completions(shell: Shell, mut command: Command) -> Vec<u8> {
     let (name, mut text) = (command.get_name().to_owned(), Vec::new());
     clap_complete::generate(shell, &mut command, name, &mut text);
     text
 }
 
-/// Writes the manual pages of a program into a directory, one for each command; creates the directory if needed.
+/// Writes the manual pages of a program, one for each command. Creates the directory if necessary.
 ///
 /// # Errors
-/// If a page cannot be written; the message names its path.
+/// If a page cannot be written. The message contains its path.
 pub fn man(directory: &Path, command: Command) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -26,7 +26,7 @@ pub fn man(directory: &Path, command: Command) -> io::Result<()> {
     page(directory, command.get_name(), &command)
 }
 
-/// Writes the page of a command, and those of the commands below it, which it names.
+/// Writes the page of a command and those of its subcommands.
 fn page(directory: &Path, name: &str, command: &Command) -> io::Result<()> {
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         page(directory, &format!("{name}-{}", command.get_name()), command)?;

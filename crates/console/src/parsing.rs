@@ -1,4 +1,4 @@
-//! Errors of the command line, in one line where they go to a log, and with the name that may have been meant.
+//! Errors of the command line, with suggestions; one line each in a log.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::{USAGE, near, say};
 
-/// Prints the result of parsing a command line that is not a command: an error, the help or the version.
+/// Prints a parse result that is not a command: an error, the help or the version.
 ///
 /// # Errors
 /// If the help or the version cannot be written.
@@ -19,7 +19,7 @@ pub fn after_parsing(command: Command, mut error: clap::Error, hint: Option<Stri
     } else {
         suggest(command, &mut error);
     }
-    // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
+    // The usage on a terminal, one line in a log, and the help without arguments.
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
         say(&program, in_one_line(&error.to_string()));
@@ -29,9 +29,8 @@ pub fn after_parsing(command: Command, mut error: clap::Error, hint: Option<Stri
     Ok(if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS })
 }
 
-/// Adds the command or option that may have been meant. The parser compares only the beginnings of words: it finds
-/// nothing for `rnu`, suggests two others before `release` for `relase`, and attributes an unknown option to the
-/// command.
+/// Adds a similar command or option to the error. The parser itself compares prefixes only: it finds nothing for `rnu`,
+/// prefers two others to `release` for `relase`, and takes an unknown option for one of the command.
 fn suggest(mut command: Command, error: &mut clap::Error) {
     for word in std::env::args_os().skip(1) {
         let Some(below) = command.find_subcommand(word) else { break };

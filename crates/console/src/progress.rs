@@ -1,5 +1,3 @@
-//! Progress of long work.
-
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 

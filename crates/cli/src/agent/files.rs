@@ -1,4 +1,4 @@
-//! The files that an agent reads again on SIGHUP or `peerlock secret reload`.
+//! The files that an agent reads again on SIGHUP and `peerlock secret reload`.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,24 @@ use peerlock_http::{Files, SecretView, TokenInForce};
 
 use crate::client::token;
 
-/// The agent's files, and where their contents are in use.
 #[derive(Debug)]
 pub struct AgentFiles {
     pub secret: PathBuf,
     pub keyring: Keyring,
-    /// The token file and its uses, if there are TCP listeners.
+    /// The token file, and the listeners that use it.
     pub token: Option<(PathBuf, Vec<TokenInForce>)>,
 }
 
 impl Files for AgentFiles {
     fn reload(&self) -> Result<(), String> {
-        // Read everything before changing anything.
+        // Read both before changing either.
         let secret = Secret::load(&self.secret).map_err(|error| error.to_string())?;
-        let token = self.token.as_ref().map(|(path, doors)| token(path).map(|token| (token, doors)));
+        let token = self.token.as_ref().map(|(path, uses)| token(path).map(|token| (token, uses)));
         let token = token.transpose().map_err(|error| error.to_string())?;
         let before = self.keyring.fingerprints();
         self.keyring.replace(secret);
-        for (token, door) in token.iter().flat_map(|(token, doors)| doors.iter().map(move |door| (token, door))) {
-            door.replace(token.clone());
+        if let Some((token, uses)) = token {
+            uses.iter().for_each(|token_in_use| token_in_use.replace(token.clone()));
         }
         let now: Vec<String> = self.keyring.fingerprints().iter().map(ToString::to_string).collect();
         let changed = before != self.keyring.fingerprints();

@@ -1,5 +1,4 @@
-//! Decides what an agent with `--join` does if its data directory already belongs to a cluster: return to it, leave it
-//! for the other, or refuse to start.
+//! Decides whether an agent with `--join` returns to the cluster of its data directory, leaves it, or refuses to start.
 
 use std::path::Path;
 
@@ -9,18 +8,18 @@ use peerlock::{Answer, ClusterId, GrantFile, Predecessor, Probe, StartError};
 use crate::say::say;
 use crate::{Error, Result};
 
-/// The cluster of a data directory.
+/// The present cluster.
 pub struct Own<'a> {
     pub dir: &'a Path,
     pub cluster: ClusterId,
-    /// No other host is a member.
+    /// Whether no other host is a member.
     pub is_alone: bool,
-    /// A client may hold a slot.
+    /// Whether a client may hold a slot.
     pub is_held: bool,
 }
 
 impl<'a> Own<'a> {
-    /// Reads the cluster from the directory and the takeover file; `None` if it belongs to none.
+    /// Reads the data directory and the takeover file. `None` if the directory belongs to no cluster.
     pub fn of(dir: &'a Path, predecessor: Option<&Predecessor>) -> Result<Option<Self>> {
         let known = Known::read(dir).map_err(StartError::from)?;
         let is_held = predecessor.is_some_and(GrantFile::is_held) || known.has_grants();
@@ -40,7 +39,7 @@ impl<'a> Own<'a> {
         Ok(())
     }
 
-    /// Returns the address and cluster to change to, if any.
+    /// Returns the address and ID of the cluster to join instead, if any.
     fn leaves_for(&self, probes: &[Probe]) -> Result<Option<(String, ClusterId)>> {
         let is_ours = |id: ClusterId| id == self.cluster || id.follows(self.cluster) || self.cluster.follows(id);
         let clusters = || {
@@ -64,7 +63,7 @@ impl<'a> Own<'a> {
         match (self.is_alone, self.is_held) {
             (true, false) => Ok(Some((address, theirs))),
             (true, true) => Err(Error::HeldInOwnCluster { address, ours, theirs: theirs_text }),
-            // Unreached hosts may be members of this cluster.
+            // Hosts that did not answer may be members of this cluster.
             (false, _) if probes.iter().any(|probe| !matches!(probe.answer, Answer::Cluster(_))) => Ok(None),
             (false, _) => Err(Error::JoinElsewhere { address, path: path(), ours, theirs: theirs_text }),
         }
@@ -89,7 +88,6 @@ mod tests {
             (&[elsewhere], true, true, "holds slots in a cluster of its own"),
             (&[elsewhere], false, false, "which has other hosts"),
             (&[elsewhere, elsewhere], false, true, "which has other hosts"),
-            // Members of this cluster may be down.
             (&[elsewhere, away], false, false, "stays"),
             (&[elsewhere, unknown], false, false, "stays"),
             (&[away], true, false, "stays"),

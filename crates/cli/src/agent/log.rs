@@ -1,4 +1,4 @@
-//! The log of an agent: standard error, or a file of bounded size if a command started the agent.
+//! The log of an agent: standard error, which is a file of bounded size if a command started the agent.
 
 use std::fs::{self, File};
 use std::io::{self, Write, stderr};
@@ -10,23 +10,20 @@ use nix::unistd::dup2_stderr;
 
 use crate::dir;
 
-/// A log that exceeds this size while the agent runs is rotated. Larger than the limit at a start, so that the command
-/// that started the agent finds its first messages in the current file.
+/// The size at which the log of a running agent is rotated. Larger than at a start, so that the starting command finds
+/// the first messages in the current file.
 const LONGEST: u64 = 2 * dir::LONGEST_LOG;
 
-/// Writes lines to standard error.
 pub struct Log {
-    /// The file behind standard error, if its size is bounded.
+    /// The file behind standard error, if it is bounded.
     path: Option<PathBuf>,
 }
 
 impl Log {
-    /// Writes to standard error as it is.
     pub fn to_stderr() -> Self {
         Self { path: None }
     }
 
-    /// Writes to standard error, which is the log of this data directory.
     pub fn to_file(data_dir: &Path) -> Self {
         Self { path: Some(data_dir.join(dir::LOG)) }
     }
@@ -35,7 +32,7 @@ impl Log {
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Some(path) = &self.path {
-            // If rotation fails, the log keeps growing.
+            // If rotation fails, the log grows further.
             if let Ok(Some(next)) = next(path, &File::from(stderr().as_fd().try_clone_to_owned()?), LONGEST) {
                 dup2_stderr(next)?;
             }
@@ -48,8 +45,8 @@ impl Write for Log {
     }
 }
 
-/// Returns the next log file if the current one exceeds this size. Two agents, one of them exiting, may share a log:
-/// the second one finds it already rotated.
+/// Returns the next log file if the current one is too long. An exiting and a starting agent may share a log: the
+/// second one finds it rotated.
 fn next(path: &Path, current: &File, longest: u64) -> io::Result<Option<File>> {
     let current = current.metadata()?;
     if current.len() <= longest {
@@ -71,7 +68,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(dir::LOG);
         let mut first = dir::open_log(&path).unwrap();
-        // The agent that is exiting.
+        // Of the exiting agent.
         let other = first.try_clone().unwrap();
         first.write_all(&[b'a'; 10]).unwrap();
         assert!(next(&path, &first, 10).unwrap().is_none());

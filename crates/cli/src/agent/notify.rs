@@ -1,16 +1,14 @@
-//! Notifies systemd with `sd_notify(3)`: a datagram to the socket in `NOTIFY_SOCKET`.
+//! Notifies systemd (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The agent accepts requests.
 pub const READY: &str = "READY=1";
-/// The agent is exiting.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Sends a state to systemd, if it started this process. Failures are logged.
+/// Sends a state to systemd, if it started this process. Logs failures.
 pub fn notify(state: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(socket.as_bytes(), state)

@@ -1,7 +1,7 @@
 //! A peer of a demo that can be killed, frozen, disconnected and restored.
 //!
-//! Each peer has a thread and a directory. A frozen peer stops as a whole, with its clients. A killed one ends in the
-//! middle of its work, and continues with its directory when it is started again.
+//! Each peer has a thread and a directory. A frozen peer stops with its clients. A killed one is interrupted, and
+//! continues with its directory when it is started again.
 
 use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,23 +22,20 @@ use super::cut::Cuttable;
 use super::workload::Workload;
 use crate::{Error, Result};
 
-/// Shorter than the default, so that a restored peer is found soon.
+/// Shorter than the default, to find a restored peer soon.
 const REDIAL: Duration = Duration::from_secs(1);
 
 /// A peer of a demo, running or killed.
 pub struct Actor {
-    /// Its number, from 1.
+    /// From 1.
     pub number: usize,
-    /// Its data directory.
     pub dir: PathBuf,
-    /// Its listening address; any free port at first.
+    /// Any free port at first.
     pub address: SocketAddr,
-    /// The address of a peer to join; `None` for the first one.
+    /// `None` for the first peer.
     pub join: Option<SocketAddr>,
     pub secret: Secret,
-    /// The session length.
     pub session: Duration,
-    /// Its clients.
     pub workload: Workload,
     pub running: Option<Running>,
 }
@@ -54,14 +51,11 @@ pub struct Running {
     thread: thread::JoinHandle<()>,
 }
 
-/// What a peer's thread reports when it is running.
 type Started = (Service, SocketAddr, Handle);
 
 impl Actor {
-    /// Any free port on loopback.
     pub const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-    /// Starts the peer with its directory.
     pub async fn start(&mut self) -> Result<Service> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(Error::Start)?;
         let ((cut, is_cut), (end, ends)) = (watch::channel(false), oneshot::channel());
@@ -88,7 +82,6 @@ impl Actor {
         Ok(service)
     }
 
-    /// Ends the peer's thread, in the middle of its work.
     pub async fn kill(&mut self) {
         let Some(Running { frozen, end, thread, .. }) = self.running.take() else { return };
         _ = end.send(());
@@ -105,7 +98,6 @@ impl Running {
         self.runtime.spawn(async move { _ = goes_on.recv() });
     }
 
-    /// Drops all messages from now on.
     pub fn cut_off(&self) {
         self.cut.send_replace(true);
     }
@@ -122,7 +114,7 @@ impl Running {
     }
 }
 
-/// What a peer's thread starts with.
+/// The parameters of a peer's thread.
 struct Life {
     number: usize,
     identity: Identity,
@@ -136,7 +128,7 @@ struct Life {
 }
 
 impl Life {
-    /// Runs on the peer's thread until the peer is killed.
+    /// Runs until the peer is killed.
     async fn live(
         self,
         started: oneshot::Sender<std::result::Result<Started, StartError>>,

@@ -1,5 +1,3 @@
-//! Opens the page in a browser.
-
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 use std::process::{Command, Stdio};
@@ -8,7 +6,7 @@ use std::process::{Command, Stdio};
 pub fn open(page: &str) {
     let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if is_there(stdout().is_terminal(), set) {
-        // Without this program, the printed address remains.
+        // If this fails, the printed address remains.
         let command =
             Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         if let Ok(mut opener) = command {
@@ -17,7 +15,6 @@ pub fn open(page: &str) {
     }
 }
 
-/// Returns whether there is a terminal and a display.
 fn is_there(is_terminal: bool, set: impl Fn(&str) -> bool) -> bool {
     is_terminal && !set("CI") && (set("DISPLAY") || set("WAYLAND_DISPLAY"))
 }

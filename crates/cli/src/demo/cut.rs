@@ -6,17 +6,16 @@ use peerlock_service::PeerId;
 use peerlock_service::transport::{Event, Parting, Transport};
 use tokio::sync::watch;
 
-/// A transport that drops everything while its peer is cut off. Existing connections end at the start of that time;
-/// those that other peers open meanwhile are closed without an event. Afterwards the peers reconnect as after any loss.
+/// A transport that drops everything while its peer is cut off. Connections end at the beginning of that time; new ones
+/// are closed without an event. Afterwards the peers reconnect as after any failure.
 pub struct Cuttable<T> {
     inner: T,
     cut: watch::Receiver<bool>,
-    /// The connections that the peer knows.
     up: BTreeMap<PeerId, u64>,
 }
 
 impl<T: Transport> Cuttable<T> {
-    /// Wraps a transport; it is cut off while `cut` is true.
+    /// Cuts off the peer while `cut` is true.
     pub fn new(inner: T, cut: watch::Receiver<bool>) -> Self {
         Self { inner, cut, up: BTreeMap::new() }
     }
@@ -80,7 +79,7 @@ impl<T: Transport> Transport for Cuttable<T> {
                 return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
             }
             tokio::select! {
-                // The peer receives the disconnections before anything else from the network.
+                // The peer receives the disconnections before any other event.
                 biased;
                 Ok(()) = self.cut.changed() => {}
                 event = self.inner.next() => {
@@ -115,7 +114,6 @@ mod tests {
         }
     }
 
-    /// Messages sent while one peer is cut off are lost in both directions.
     #[tokio::test(start_paused = true)]
     async fn messages_while_cut_off_are_lost() {
         let network = Network::new(1);
@@ -132,7 +130,7 @@ mod tests {
         cut.send_replace(true);
         one.send(PeerId::new(2), 1, vec![3]);
         assert_eq!(next(&mut one).await, "down 2");
-        // The network reconnects them repeatedly, in vain.
+        // Connections are attempted repeatedly, in vain.
         assert!(timeout(Duration::from_secs(1), next(&mut one)).await.is_err());
         cut.send_replace(false);
         assert_eq!(next(&mut one).await, "up 2", "and no earlier message");

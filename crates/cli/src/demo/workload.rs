@@ -11,25 +11,22 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// The behaviour and number of clients per peer.
 #[derive(Clone)]
 pub struct Workload {
     pub plan: Plan,
     pub many: watch::Receiver<u16>,
 }
 
-/// The behaviour of a client.
 #[derive(Clone)]
 pub struct Plan {
     pub names: Arc<[String]>,
     pub hold: Span,
     pub think: Span,
-    /// The number of grants of all clients.
     pub entries: Arc<AtomicU64>,
 }
 
 impl Workload {
-    /// Runs the current number of clients, until its sender is dropped.
+    /// Runs the present number of clients, until its sender is dropped.
     pub async fn live(mut self, service: &Service, number: usize) {
         let (mut clients, mut all) = (JoinSet::new(), Vec::new());
         loop {
@@ -47,26 +44,26 @@ impl Workload {
     }
 }
 
-/// Runs one client: pauses, requests, holds and releases in a loop, until its peer stops.
+/// Runs one client until its peer stops.
 async fn request_and_release(service: Service, label: String, plan: Plan) {
     let mut rng = Rng::new(service.me().get() ^ Key::of(label.as_bytes()).get() as u64);
     let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
     loop {
         pause(&mut rng, plan.think).await;
-        // The first resource is requested more often than the others, so that its queue is longer.
+        // The first resource is requested most, so that it has a longer queue.
         let name = &*plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
         match service.acquire(Request::new(name).label(&*label)).await {
             Ok(grant) => {
                 plan.entries.fetch_add(1, Ordering::Relaxed);
                 tokio::select! {
                     () = pause(&mut rng, plan.hold) => {}
-                    // The session has expired: stop, as the slot may be granted to another client.
+                    // Stop: the slot may be granted to another client.
                     () = grant.lost() => {}
                 }
                 _ = grant.release().await;
             }
             Err(peerlock::Error::Stopped) => return,
-            // Without a session, which the page shows: pause and try again.
+            // No session, which the page shows: pause and try again.
             Err(_) => {}
         }
     }

@@ -1,24 +1,24 @@
-//! Derives the findings from the evidence. Pure, so that tests cover every finding.
+//! Derives the findings from the evidence. Pure, for tests of every finding.
 
 use std::time::Duration;
 
 use peerlock::{OtherCluster, PeerView, ResourceHealth, Voter};
 use peerlock_types::roughly;
 
-use super::look::{AgentState, Dir, Evidence, Rates, Running};
+use super::evidence::{AgentState, Dir, Evidence, Rates, Running};
 use super::{Finding, Level};
 
 /// Below this much free space: a warning.
 const LITTLE: u64 = 256 << 20;
 /// Below this much free space: bad.
 const NOTHING: u64 = 16 << 20;
-/// A recovery that takes longer than this is not explained by an expired session.
+/// The longest recovery that an expired session explains.
 const LONG: Duration = Duration::from_secs(120);
 
-/// NTP is correcting a system clock that deviates by more than this from the hardware clock, in millionths.
+/// The deviation of the system clock from the hardware clock, in millionths, that a correction by NTP explains.
 const SLEWED: u64 = 1000;
-/// Leases tolerate hardware clocks that are off by 10,000 millionths (`crates/registry/src/leases.rs`). Measured over
-/// at least a day: within a shorter time, a correction of a minute is a large part.
+/// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). Averaged over at least a day:
+/// within a shorter time, a correction of a minute is a large part.
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
@@ -51,7 +51,6 @@ fn advice(level: Level, about: &'static str, what: String, todo: &str) -> Findin
     Finding { level, about, what, todo: Some(todo.to_owned()) }
 }
 
-/// Returns a host's name, address or number.
 fn called(peer: &PeerView) -> String {
     let names = [&peer.name, &peer.address];
     names.into_iter().find(|name| !name.is_empty()).cloned().unwrap_or_else(|| peer.peer.to_string())
@@ -61,7 +60,7 @@ fn listed<T>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> St
     all.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a host and for how long it has been away.
+/// Returns a host and for how long it has been down.
 fn away(peer: &PeerView) -> String {
     format!("{} for {}", called(peer), roughly(peer.since))
 }
@@ -206,7 +205,7 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     let voters: Vec<&PeerView> = cluster.peers.iter().filter(votes).collect();
     let (up, gone): (Vec<&PeerView>, Vec<&PeerView>) = voters.iter().partition(|peer| peer.up);
     let name = |peer: &PeerView| match peer.voter {
-        // The leader is known only while it is connected.
+        // The role of the leader is known only while it is connected.
         Voter::Leads if peer.up => format!("{} (leads)", called(peer)),
         _ => called(peer),
     };
@@ -260,12 +259,12 @@ fn ports(Running { about, cluster, .. }: &Running) -> Finding {
     };
     let what = format!("listens on {}; advertises {}", program.listens, program.addresses.join(", "));
     let is_far = |peer: &PeerView| !peer.is_me && !peer.address.is_empty() && !is_local(&peer.address);
-    let is_told_nothing = program.addresses.iter().all(|address| is_local(address));
-    if is_told_nothing && cluster.peers.iter().any(is_far) {
+    let is_local_only = program.addresses.iter().all(|address| is_local(address));
+    if is_local_only && cluster.peers.iter().any(is_far) {
         let todo = "Other machines cannot connect to that: pass a network address to --listen or --advertise.";
         return advice(Level::Warn, "ports", what, todo);
     }
-    match is_told_nothing {
+    match is_local_only {
         true => finding(Level::Ok, "ports", format!("{what}, for this machine only")),
         false => finding(Level::Ok, "ports", what),
     }
@@ -316,7 +315,7 @@ fn clock(Running { about, .. }: &Running) -> Finding {
     }
 }
 
-/// Compares the hardware clock, which measures leases, with the system clock, which NTP disciplines.
+/// Compares the system clock with the hardware clock, which measures leases.
 fn rate(Rates { now, average, uptime }: Rates) -> Finding {
     let percent =
         |ppm: i64| format!("{:.3} % {}", ppm.unsigned_abs() as f64 / 1e4, if ppm < 0 { "slower" } else { "faster" });
@@ -336,7 +335,7 @@ fn rate(Rates { now, average, uptime }: Rates) -> Finding {
     }
 }
 
-/// Reports the secret, and during a rotation the hosts that have not proved the new one.
+/// Reports the secret, and during a rotation the hosts without the new one.
 fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
     let secret = about.secret.as_ref()?;
     let file = &secret.file;
@@ -405,7 +404,7 @@ fn disk(dir: &Dir) -> Finding {
     if let Some(error) = &dir.unwritable {
         let what = format!("{path} cannot be written: {error}");
         return match error.kind() {
-            // This user may lack the rights of the agent's user.
+            // The agent's user may have more rights than this one.
             std::io::ErrorKind::PermissionDenied => {
                 advice(Level::Warn, "disk", what, "Run this as the agent's user or as root to check it.")
             }
@@ -421,7 +420,6 @@ fn disk(dir: &Dir) -> Finding {
     }
 }
 
-/// Formats a number of bytes.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

@@ -7,8 +7,8 @@ use peerlock_types::is_hidden;
 
 const LONGEST: usize = 100;
 
-/// Returns the user, the host and the program, for example `ada@host: rsync`. Excludes the arguments: they may contain
-/// a password, and the whole cluster sees the label.
+/// Returns the user, the host and the program: `ada@host: rsync`. The arguments are omitted because they may contain a
+/// password, and all members see the label.
 pub fn of(command: &[OsString]) -> String {
     let user = match User::from_uid(geteuid()) {
         Ok(Some(user)) => user.name,
@@ -21,7 +21,7 @@ pub fn of(command: &[OsString]) -> String {
     })
 }
 
-/// Returns the text in one line, truncated.
+/// Returns the text as one line of limited length.
 fn shortened(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     match line.char_indices().nth(LONGEST) {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_one_short_line() {
+    fn label_is_one_short_line() {
         for (text, label) in [
             ("ada@host: ls", "ada@host: ls".to_owned()),
             ("a\nb\tc", "a b c".to_owned()),

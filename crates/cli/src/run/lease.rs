@@ -10,35 +10,35 @@ use std::time::Duration;
 
 use peerlock_supervise::Moment;
 
-/// The duration of a lease, and the part of it that is reserved for stopping.
+/// The duration of a lease, and the parts of it that are reserved for stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
     /// The validity without renewal.
     pub ttl: Duration,
-    /// How long before the lease expires the command is asked to stop.
+    /// The time between SIGTERM and the end of the lease.
     pub grace: Duration,
-    /// How long before the lease expires the command is killed: a killed process takes a moment to exit.
+    /// The time between SIGKILL and the end of the lease, in which the killed process exits.
     pub margin: Duration,
 }
 
 impl LeaseTimes {
-    /// Uses a fifth of the lease as the grace period by default, and a twentieth as the margin.
+    /// The grace period is a fifth of the lease by default, the margin a twentieth.
     pub fn new(ttl: Duration, grace: Option<Duration>) -> Self {
         let margin = ttl / 20;
         Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
     }
 
-    /// Limits the lease to `stands`, the remaining session of the agent. The grace period shrinks to leave time for the
+    /// Limits the lease to `valid`, the remaining session of the agent. The grace period shrinks to leave time for the
     /// next renewal.
-    pub fn within(self, stands: Duration) -> Self {
-        let ttl = self.ttl.min(stands);
+    pub fn within(self, valid: Duration) -> Self {
+        let ttl = self.ttl.min(valid);
         let margin = ttl / 20;
         Self { ttl, grace: self.grace.min(ttl / 3).max(margin), margin }
     }
 
-    /// Returns when the command must have exited, for a lease requested at `asked` and valid for `stands` from then.
-    pub fn end(&self, asked: Moment, stands: Duration) -> Moment {
-        asked + stands.saturating_sub(self.margin)
+    /// Returns when the command must have exited, for a lease requested at `asked` and valid for `valid` from then.
+    pub fn end(&self, asked: Moment, valid: Duration) -> Moment {
+        asked + valid.saturating_sub(self.margin)
     }
 
     /// Returns the time between SIGTERM and SIGKILL.
@@ -52,21 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_is_bound_by_a_session_leaves_time_to_renew_it() {
+    fn lease_limited_by_a_session_leaves_time_to_renew() {
         let ms = Duration::from_millis;
-        for (ttl, stands, grace, stopping) in [
+        for (ttl, valid, grace, stopping) in [
             (3_600_000, 12_000, 4_000, 3_400),
             (30_000, 12_000, 4_000, 3_400),
             (30_000, 30_000, 6_000, 4_500),
             (2_000, 12_000, 400, 300),
         ] {
-            let lease = LeaseTimes::new(ms(ttl), None).within(ms(stands));
-            assert_eq!((lease.grace, lease.time_to_stop()), (ms(grace), ms(stopping)), "{ttl} {stands}");
+            let lease = LeaseTimes::new(ms(ttl), None).within(ms(valid));
+            assert_eq!((lease.grace, lease.time_to_stop()), (ms(grace), ms(stopping)), "{ttl} {valid}");
         }
     }
 
     #[test]
-    fn the_last_of_a_lease_is_for_dying() {
+    fn end_of_a_lease_is_reserved_for_stopping() {
         let ms = Duration::from_millis;
         for (ttl, grace, granted, stopping) in [
             (30_000, None, 6_000, 4_500),

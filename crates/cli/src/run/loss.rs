@@ -1,4 +1,4 @@
-//! Reports why a slot was lost: once, and before its consequences.
+//! Reports why a slot was lost, once and before the consequences.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,17 +8,15 @@ use peerlock_types::roughly;
 
 use super::show::Show;
 
-/// The known reasons for the loss of a lease, collected while the command runs.
+/// The reasons for a loss, collected while the command runs.
 pub struct Loss<'a> {
     show: &'a Show,
-    /// The agent that granted the slot; `None` if this process is the peer.
+    /// The agent that granted the slot. `None` if the peer is in this process.
     endpoint: Option<String>,
-    /// The reason that the agent or the peer gave.
     why: RefCell<Option<Error>>,
     notified: Cell<bool>,
     /// When the last confirmed renewal was sent.
     renewed: Cell<Moment>,
-    /// The agent has disappeared.
     is_absent: Cell<bool>,
 }
 
@@ -32,30 +30,28 @@ impl<'a> Loss<'a> {
         Self { show, endpoint, why: RefCell::default(), notified, renewed: Cell::new(Moment::now()), is_absent }
     }
 
-    /// Records a confirmed renewal that was sent at `asked`.
+    /// Records that a renewal sent at `asked` was confirmed.
     pub fn renewed(&self, asked: Moment) {
         self.renewed.set(asked);
         self.is_absent.set(false);
     }
 
-    /// Records that the agent has disappeared.
     pub fn absent(&self) {
         self.is_absent.set(true);
     }
 
-    /// Records the reason for the loss. [`Loss::notify`] reports it, after the command has been told to stop.
+    /// Records the reason. [`Loss::notify`] reports it after the command was sent a signal.
     pub fn received(&self, why: Error) {
         self.why.replace(Some(why));
     }
 
-    /// Reports the reason once; without a known one, describes the missing renewals.
+    /// Reports the reason, or the missing renewals, once.
     pub fn notify(&self) {
         if !self.notified.replace(true) {
-            self.show.lost(&self.why.take().unwrap_or_else(|| self.unheard()));
+            self.show.lost(&self.why.take().unwrap_or_else(|| self.missing_renewals()));
         }
     }
 
-    /// Reports an action on the command.
     pub fn notice(&self, notice: Notice) {
         if notice != Notice::LeftBehind {
             self.notify();
@@ -63,7 +59,7 @@ impl<'a> Loss<'a> {
         self.show.notice(notice);
     }
 
-    fn unheard(&self) -> Error {
+    fn missing_renewals(&self) -> Error {
         let Some(endpoint) = self.endpoint.clone() else { return Error::Lost };
         let since = roughly(Moment::now().since(self.renewed.get()));
         match self.is_absent.get() {

@@ -14,7 +14,6 @@ use crate::say::{notify, say};
 
 use super::waiting::WaitingLine;
 
-/// The kind of output.
 pub enum Show {
     Machine,
     Terminal(WaitingLine),
@@ -57,7 +56,6 @@ impl Show {
         }
     }
 
-    /// Removes the waiting line.
     pub fn clear(&self) {
         if let Self::Terminal(line) = self {
             line.clear();
@@ -77,7 +75,6 @@ impl Show {
         }
     }
 
-    /// Reports the loss of the slot. Its consequences are reported next.
     pub fn lost(&self, why: &peerlock::Error) {
         match self {
             Self::Machine => notify(&json!({ "lost": why.to_string(), "why": json!(why)["error"] })),
@@ -85,14 +82,14 @@ impl Show {
         }
     }
 
-    /// Reports the exit code after the command has ended.
+    /// Reports the exit code of the command.
     pub fn ended(&self, code: u8) {
         if let Self::Machine = self {
             notify(&json!({ "ended": code }));
         }
     }
 
-    /// Reports an error before the command was started.
+    /// Reports an error before the start of the command.
     pub fn failed(&self, error: &Error, code: u8) {
         match self {
             Self::Machine => notify(&json!({ "failed": { "code": code, "message": error.to_string() } })),
@@ -101,7 +98,7 @@ impl Show {
     }
 }
 
-/// Returns how others join a cluster of one.
+/// Returns the commands by which others join this peer.
 fn invitation(here: &LocalPeer, name: &str) -> String {
     let (local, address) = (on_this_machine(here.peer.address()), here.address());
     let local = format!("listening at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");

@@ -1,4 +1,4 @@
-//! The line that `peerlock run` shows on a terminal while it waits: position, times and the longest holder.
+//! The line of a waiting `run` on a terminal: position, times and the longest holder.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -11,13 +11,11 @@ use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
-/// Redraw interval, and after how many redraws the holder is queried.
+/// Interval of redraws, and after how many redraws the holder is queried.
 const TICK: Duration = Duration::from_secs(1);
 const ASKED: u32 = 5;
-/// Bounds the query.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A line on the terminal that is redrawn in place.
 pub struct WaitingLine {
     bar: ProgressBar,
     since: Instant,
@@ -33,7 +31,6 @@ impl WaitingLine {
         Self { bar, since: Instant::now(), progress: Cell::default(), holder: RefCell::default() }
     }
 
-    /// Updates the position.
     pub fn moved(&self, name: &str, progress: Progress) {
         self.progress.set(Some(progress));
         self.draw(name);
@@ -43,10 +40,10 @@ impl WaitingLine {
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         let mut tick = 0u32;
         loop {
-            // Show nothing before there is a position: most requests are granted at once.
+            // Most requests are granted at once: draw nothing before there is a position.
             if self.progress.get().is_some() {
                 if tick % ASKED == 1 {
-                    // If the query fails, keep the previous answer.
+                    // If the query fails, the previous holder remains.
                     if let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await {
                         self.holder.replace(longest_holder(&details));
                     }
@@ -58,7 +55,7 @@ impl WaitingLine {
         }
     }
 
-    /// Draws the line, unless this process is in the background, where the shell owns the terminal.
+    /// Draws the line, unless the shell owns the terminal.
     fn draw(&self, name: &str) {
         if is_in_background() {
             return;
@@ -67,7 +64,6 @@ impl WaitingLine {
         self.bar.set_message(line(name, progress, self.since.elapsed(), self.holder.borrow().as_deref()));
     }
 
-    /// Removes the line.
     pub fn clear(&self) {
         if !self.bar.is_finished() {
             if is_in_background() {
@@ -78,7 +74,7 @@ impl WaitingLine {
     }
 }
 
-/// Returns whether standard error is the controlling terminal and another process group is in the foreground.
+/// Returns whether another process group is in the foreground of the terminal.
 fn is_in_background() -> bool {
     tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != getpgrp())
 }
@@ -119,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn position_in_words() {
+    fn position_is_described() {
         for (ahead, expected_ms, waited, words) in [
             (None, None, 0, "peerlock: waiting for r: requesting a position"),
             (Some(0), None, 0, "peerlock: waiting for r: next in the queue"),
@@ -137,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_holder_in_words() {
+    fn longest_holder_is_described() {
         let client = |label: &str, age| json!({ "label": label, "age_ms": age });
         let slot = |number, free, client: Option<serde_json::Value>| {
             let mut slot = json!({ "slot": number, "peer": "1", "host": "db1", "free": free, "detached": false });

@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A browser with one page, stopped when dropped.
 pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// The process ID of the browser.
     process: String,
     /// Removed after the browser.
     _profile: tempfile::TempDir,
@@ -56,7 +54,6 @@ impl Browser {
         self.post("url", &json!({ "url": address }));
     }
 
-    /// Runs the body of a function in the page.
     pub fn run(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({ "script": script, "args": [] }))
     }
@@ -119,7 +116,6 @@ fn is_installed() -> bool {
     let programs = ["chromium", "chromedriver"];
     let is_there = || programs.iter().all(|program| Command::new(program).arg("--version").output().is_ok());
     if !is_there() {
-        // Fails without root or apt-get.
         _ = Command::new("apt-get").args(["install", "-qq", "-y", "chromium", "chromium-driver"]).output();
     }
     is_there()

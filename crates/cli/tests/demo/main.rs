@@ -15,7 +15,6 @@ use serde_json::Value;
 /// Longer than any step on a machine with ten times the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running demo, killed when dropped.
 struct Demo {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -55,7 +54,6 @@ impl Drop for Demo {
     }
 }
 
-/// A running agent, killed when dropped.
 struct Agent(Child);
 
 impl Drop for Agent {
@@ -65,18 +63,15 @@ impl Drop for Agent {
     }
 }
 
-/// Helper functions for expressions in the page.
 const HELP: &str = "const all = (what) => [...document.querySelectorAll(what)];\
     const text = (what) => all(what).map((one) => one.textContent).join('|');\
     const row = (peer) => all('#peer-rows tr').find((one) => one.firstChild.textContent === peer);\
     const act = (peer, what) => row(peer).querySelector(`[data-act=${what}]`);";
 
-/// Returns the value of an expression in the page.
 fn value(browser: &Browser, expression: &str) -> Value {
     browser.run(&format!("{HELP} return {expression}"))
 }
 
-/// Waits until an expression in the page is true.
 fn wait_for(browser: &Browser, what: &str, expression: &str) {
     let started = Instant::now();
     while value(browser, expression) != true {
@@ -116,7 +111,6 @@ fn page_shows_the_running_demo() {
     browser.open(&demo.page);
     shows_all(&browser);
 
-    // The picture changes.
     for (what, expression) in [
         ("the queue moves", "all('#queue tr')[0]?.dataset.key ?? ''"),
         ("tokens move", "text('#tokens .peer-name')"),
@@ -126,7 +120,6 @@ fn page_shows_the_running_demo() {
         wait_for(&browser, what, &format!("({expression}) !== {before}"));
     }
 
-    // Another resource, and a narrow window.
     value(&browser, "all('#list button')[1].click()");
     wait_for(&browser, "another resource can be selected", "text('#list [aria-pressed=true] .label') === 'deploy'");
     wait_for(&browser, "it has tokens, too", "all('#tokens tr').length === 3");
@@ -136,7 +129,6 @@ fn page_shows_the_running_demo() {
     }
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 
-    // The demo exits and starts again at the same address.
     let place = demo.page.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let (status, said) = demo.end("-TERM");
     assert!(status.success() && said.contains(" entries in "), "{status}: {said}");
@@ -184,7 +176,6 @@ fn slots_of_a_killed_peer_are_recreated() {
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// Each of the other controls has its effect, and can be undone.
 #[test]
 fn controls_of_a_peer_act_and_are_undone() {
     let Some(browser) = Browser::start() else { return };
@@ -221,7 +212,6 @@ fn controls_of_a_peer_act_and_are_undone() {
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// One of many resources is found by searching, and selected in the address.
 #[test]
 fn resource_is_found_by_search_and_by_address() {
     let Some(browser) = Browser::start() else { return };
@@ -254,7 +244,6 @@ fn resource_is_found_by_search_and_by_address() {
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// An agent shows its own peer, and queries the others.
 #[test]
 fn page_of_an_agent_shows_its_peer_without_controls() {
     let Some(browser) = Browser::start() else { return };
@@ -274,7 +263,6 @@ fn page_of_an_agent_shows_its_peer_without_controls() {
     browser.open(&format!("http://{address}/#token={}", std::fs::read_to_string(&token).unwrap().trim()));
     wait_for(&browser, "the list is empty", "!document.getElementById('empty').hidden");
 
-    // Labels are shown as text.
     let label = "<b id=bold>me</b>";
     for wait in ["5s", "0s"] {
         let mut acquire = Command::new(env!("CARGO_BIN_EXE_peerlock"));
@@ -301,7 +289,6 @@ fn page_of_an_agent_shows_its_peer_without_controls() {
     ] {
         wait_for(&browser, what, expression);
     }
-    // The routes and scripts of the controls do not exist.
     browser.run(
         "window.asked = []; const token = new URLSearchParams(location.hash.slice(1)).get('token');const headers = { \
          authorization: `Bearer ${token}` };for (const path of ['/demo', '/assets/controls.js', '/openapi.json']) \

@@ -10,7 +10,6 @@ use super::network::{Network, launch_on, network};
 use super::world::{Agent, BRIEF, ENDLESS, SESSION, Started, World, meet, rounds, served, until, voted};
 
 const MACHINES: [usize; 5] = [1, 2, 3, 4, 5];
-/// The machines on the other side.
 const FAR: [usize; 3] = [3, 4, 5];
 
 fn world() -> World {
@@ -19,7 +18,6 @@ fn world() -> World {
     world
 }
 
-/// Starts all five for the first time, with the same command.
 fn first_boot(world: &mut World, network: &Network) -> Vec<Started> {
     MACHINES.iter().map(|machine| launch_on(world, network, *machine, &MACHINES, &["--expect", "5"])).collect()
 }

@@ -36,7 +36,6 @@ struct Stay {
 /// The actions of the clients.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub struct Summary {
-    /// The number of stays of each client.
     pub entries: BTreeMap<u64, usize>,
     /// For each slot lost before its release, the client.
     pub lost: Vec<u64>,
@@ -51,19 +50,16 @@ impl Summary {
         self.entries.values().sum()
     }
 
-    /// Returns the number of stays of a client.
     pub fn of(&self, client: u64) -> usize {
         self.entries.get(&client).copied().unwrap_or_default()
     }
 }
 
-/// The part of the log that has been read.
 #[derive(Default)]
 pub struct Log {
     stays: Vec<Stay>,
     summary: Summary,
     lines: usize,
-    /// The index of each client's last stay.
     last: BTreeMap<u64, usize>,
     /// For each pending request, its time and the time of the first position.
     asked: BTreeMap<u64, (u64, Option<u64>)>,
@@ -87,7 +83,6 @@ impl Log {
         let words: Vec<&str> = line.split(' ').collect();
         let value = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok()).ok_or_else(wrong);
         let (time, client) = (value(1)?, value(2)?);
-        // Returns the index of the stay that this line is about.
         let its = |fencing: u64| {
             self.last.get(&client).copied().filter(|index| self.stays[*index].fencing == fencing).ok_or_else(wrong)
         };
@@ -171,12 +166,10 @@ impl Log {
         at_most(slots, &stays)
     }
 
-    /// Returns the clients in the order of their stays.
     pub fn order(&self) -> Vec<u64> {
         self.stays().iter().map(|stay| stay.client).collect()
     }
 
-    /// Returns the beginning of the first stay after this time.
     pub fn next_entry(&self, after: u64) -> Option<u64> {
         self.stays.iter().map(|stay| stay.from).filter(|from| *from > after).min()
     }
@@ -315,24 +308,19 @@ mod tests {
     #[test]
     fn stay_ends_with_its_release_lease_or_client() {
         for (end, next, good) in [
-            // Frozen until 500; the lease expired at 99.
             ("leave 500 1 5 0\nlost 501 1 5 0\n", 99, true),
             ("leave 500 1 5 0\nlost 501 1 5 0\n", 98, false),
-            // Released in time: the end of the lease does not matter.
             ("leave 500 1 5 0\n", 99, false),
             ("leave 50 1 5 0\nlost 51 1 5 0\n", 50, true),
             ("renewed 60 1 5 0 160\nleave 500 1 5 0\nlost 501 1 5 0\n", 160, true),
             ("renewed 60 1 5 0 160\nleave 500 1 5 0\nlost 501 1 5 0\n", 159, false),
-            // The agent did not reply to the release: the client held the slot until 99.
             ("leave 500 1 5 0\nfailed 501 1 no agent\n", 99, true),
             ("leave 500 1 5 0\nfailed 501 1 no agent\n", 98, false),
-            // Released; the next request failed.
             ("leave 500 1 5 0\nask 500 1\nfailed 501 1 no agent\n", 99, false),
             ("killed 40 1\n", 40, true),
             ("killed 40 1\n", 39, false),
             ("killed 5 1\n", 10, true),
             ("killed 40 1\nleave 50 1 5 0\n", 49, false),
-            // Without a further line it may hold the slot forever.
             ("", 1_000_000, false),
         ] {
             let log = format!("enter 10 1 5 0 99\n{end}enter {next} 2 6 0 99999999\n");

@@ -8,10 +8,8 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use peerlock::{Agent, Client, Error, Granted, Progress, Request};
 
-/// The environment variable of the task.
 pub const TASK: &str = "PEERLOCK_TEST_CLIENT";
 
-/// The task of a client.
 #[derive(Debug, Clone)]
 pub struct Task {
     pub number: u64,
@@ -19,7 +17,6 @@ pub struct Task {
     pub log: String,
     pub slots: u32,
     pub ttl: Duration,
-    /// For how long it holds a slot.
     pub stay: Duration,
     /// How often it acquires a slot, unless a file `stop` is beside the log.
     pub entries: u64,
@@ -58,7 +55,6 @@ pub fn now() -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// Appends a line to the log with one write.
 pub fn append(log: &Path, line: &str) {
     open(log).write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -78,12 +74,10 @@ fn client() {
     }
 }
 
-/// Returns whether this process is a client.
 pub fn is_client() -> bool {
     std::env::var_os(TASK).is_some()
 }
 
-/// Executes the client's task.
 pub fn run_task() {
     let task = std::env::var(TASK).expect("task");
     let mut client = TaskRun::new(Task::parse(&task).expect("good task"));
@@ -103,7 +97,6 @@ struct TaskRun {
     log: File,
 }
 
-/// The resource that all clients request.
 pub const NAME: &str = "r";
 
 impl TaskRun {
@@ -159,7 +152,6 @@ impl TaskRun {
     }
 
     async fn stay(&mut self, asked: u64, granted: &Granted) -> Result<bool, Error> {
-        // The lease is limited by the agent's session.
         let Granted { grant, fencing, slot, ttl, .. } = granted;
         let ttl = ttl.as_nanos() as u64;
         let mut until = asked + ttl;

@@ -34,7 +34,6 @@ async fn detached_grant_outlives_its_agent() {
     assert!(next.fencing > first.fencing, "{next:?} after {first:?}");
 }
 
-/// A newly started agent without a quorum names the missing voters.
 #[tokio::test]
 async fn agent_without_a_quorum_names_missing_voters() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
@@ -54,7 +53,6 @@ async fn agent_without_a_quorum_names_missing_voters() {
     assert!(matches!(&error, Error::NoMajority { missing, .. } if missing.len() == 2), "{error}");
 }
 
-/// The first machine's agent is stopped and started again, and a client there requests immediately.
 #[tokio::test]
 async fn restarted_first_agent_rejoins_its_cluster() {
     let mut world = World::new(1, Duration::from_secs(60), BRIEF);
@@ -78,18 +76,12 @@ async fn restarted_first_agent_rejoins_its_cluster() {
     println!("{} entries, failed: {:?}", summary.all(), summary.errors);
 }
 
-/// The role of the agent to kill or freeze.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
-    /// The coordinator of the resource.
     Coordinator,
-    /// The leader of the registry.
     Leader,
-    /// An agent whose client holds a slot, or did so recently.
     Holder,
-    /// An agent whose client waits, or did so recently.
     Waiter,
-    /// The agent that created the cluster.
     First,
 }
 

@@ -8,7 +8,6 @@ use super::checker::Summary;
 use super::client::now;
 use super::world::{AN_HOUR, Agent, ENDLESS, Process, World, meet, until};
 
-/// The shortest useful lease.
 const SHORT: Duration = Duration::from_secs(3);
 const BRIEF: Duration = Duration::from_millis(2);
 
@@ -88,7 +87,6 @@ async fn killed_waiter_and_killed_holder_are_skipped() {
     assert_eq!((summary.all(), summary.of(second.number)), (2, 1));
 }
 
-/// Waits until the queue has this length.
 async fn waiting(agent: &Agent, clients: usize) {
     until("waiting clients", async || {
         let shown = agent.api.show(super::client::NAME).await.ok()?;
@@ -97,7 +95,6 @@ async fn waiting(agent: &Agent, clients: usize) {
     .await;
 }
 
-/// A frozen holder loses its slot when its lease expires, not earlier, and learns of it when it continues.
 #[tokio::test]
 async fn frozen_clients_lose_their_slots_with_their_leases() {
     let mut world = World::new(2, SHORT, 10 * BRIEF);
@@ -181,7 +178,6 @@ async fn continue_all(world: &World, clients: &[Process]) {
     }
 }
 
-/// The slots of a killed agent are granted again after its session, and none has two holders.
 #[tokio::test]
 async fn killed_agent_delays_others_without_a_second_holder() {
     let mut world = World::new(2, SHORT, BRIEF);
@@ -204,7 +200,6 @@ async fn killed_agent_delays_others_without_a_second_holder() {
     println!("{} entries, {:?}", summary.all(), summary.errors);
 }
 
-/// The agent is frozen for longer than its leases and its session.
 #[tokio::test]
 async fn frozen_agent_creates_no_second_holder() {
     let mut world = World::new(2, SHORT, BRIEF);

@@ -15,7 +15,6 @@ use peerlock_http::client::Agent as Api;
 use super::takeover::{Machine, entered};
 use super::world::until;
 
-/// Starts a `run` of a script in a directory of its own.
 fn run(machine: &Machine, options: &str, script: &str) -> Child {
     let mut command = machine.peerlock("run");
     command.args(options.split_whitespace()).args(["--", "sh", "-c", script]).current_dir(machine.path(""));
@@ -35,7 +34,6 @@ fn signal(process: &Child, signal: Signal) {
     kill(Pid::from_raw(process.id().cast_signed()), signal).unwrap();
 }
 
-/// The agent of a host in a cluster was stopped. A command there must not create a cluster of its own.
 #[tokio::test]
 async fn run_at_a_stopped_agent_respects_holders_elsewhere() {
     let (one, two) = (Machine::new(), Machine::new());
@@ -141,7 +139,6 @@ async fn hundred_first_runs_at_once_are_all_served() {
     all_are_served(100, "dd").await;
 }
 
-/// The holder is killed, alone or with the agent that it started: the waiter is granted the slot.
 #[tokio::test]
 async fn killed_holder_and_agent_free_the_slot_for_a_waiter() {
     for with_agent in [false, true] {
@@ -162,7 +159,6 @@ async fn killed_holder_and_agent_free_the_slot_for_a_waiter() {
     }
 }
 
-/// The clients of both kinds of grants continue at the next agent, and the slots are not granted to others.
 #[tokio::test]
 async fn held_and_acquired_slots_outlive_a_killed_agent() {
     let machine = Machine::new();

@@ -14,10 +14,8 @@ use nix::sys::signal::Signal;
 
 use super::world::{World, rounds, until};
 
-/// The number of processes that occupy the cores.
 const BUSY: usize = 6;
 
-/// Returns whether a process can still act.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X', 'x']))

@@ -9,7 +9,6 @@ use super::client::NAME;
 use super::network::{address, launch_on, network};
 use super::world::{Agent, ENDLESS, SESSION, World, meet, metric, served, until, voted};
 
-/// The second and third machine join the first. The third is cut off for longer than a lease, and returns.
 #[tokio::test]
 async fn cut_off_machine_returns_to_its_cluster() {
     let Some(network) = network(3) else { return };
@@ -34,7 +33,6 @@ async fn cut_off_machine_returns_to_its_cluster() {
     network.plug(3, "up");
     meet(&agents, 3).await;
 
-    // The first clients may have failed; new ones are served.
     clients.extend(agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect::<Vec<_>>());
     for client in &clients[6..] {
         until("grants to new clients", async || (world.tally().of(client.number) > 0).then_some(())).await;
@@ -99,7 +97,6 @@ async fn released_slot_skips_a_waiter_that_is_cut_off() {
     last.abort();
 }
 
-/// Returns the voters and the leader, as known to this agent.
 async fn voters(agents: &[Agent], asked: &Agent) -> Option<(Vec<usize>, Option<usize>)> {
     let peers = asked.api.cluster().await.ok()?.peers;
     let (mut voters, mut leader) = (Vec::new(), None);

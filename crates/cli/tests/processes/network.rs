@@ -52,14 +52,12 @@ impl Network {
         Ok(network)
     }
 
-    /// Returns a command on a machine, without arguments.
     pub fn command(&self, machine: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[machine - 1], program]);
         command
     }
 
-    /// Sets the link of a machine up or down.
     pub fn plug(&self, machine: usize, state: &str) {
         ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
     }
@@ -72,7 +70,6 @@ impl Network {
         }
     }
 
-    /// Drops the packets from one machine to these others.
     pub fn deafen(&self, from: usize, to: &[usize]) {
         for machine in to {
             // An address of the link layer that no interface has.
@@ -81,7 +78,6 @@ impl Network {
         }
     }
 
-    /// Undoes [`Network::deafen`].
     pub fn undeafen(&self, from: usize, to: &[usize]) {
         for machine in to {
             let target = format!("{} dev eth0", address(*machine).ip());
@@ -101,7 +97,6 @@ pub fn network(machines: usize) -> Option<Network> {
     made.ok()
 }
 
-/// Returns the address of a machine's agent.
 pub fn address(machine: usize) -> SocketAddr {
     format!("10.77.0.{machine}:7400").parse().unwrap()
 }

@@ -10,7 +10,6 @@ const ENTRIES: usize = 100;
 /// Two slots and one long holder: 2 k (L + 2) (lab/docs/papers/fair-k-late.md).
 const BOUND: usize = 12;
 
-/// One client holds one of two slots, and three others request again as soon as they have released the other.
 #[tokio::test]
 async fn passes_are_bounded_beside_a_client_that_stays() {
     // Much longer than a message on a busy machine: each holder's peer knows its successor before the release.

@@ -31,7 +31,6 @@ async fn next_entry(session: Duration) {
         world.stay = Duration::ZERO;
         let mut next = world.client(&agents[(index + 1) % agents.len()], 1, true);
         until("a waiter", async || world.with_log(|log| log.waits(next.number)).then_some(())).await;
-        // At a random moment between two renewals of the session.
         sleep(Duration::from_millis(500 + world.rng.below(session.as_millis() as u64 / 2))).await;
         let cluster = agents[index].api.cluster().await.unwrap();
         let leads = cluster.peers.iter().any(|peer| peer.is_me && peer.voter == Voter::Leads);

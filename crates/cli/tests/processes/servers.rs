@@ -81,7 +81,6 @@ impl Server {
         writeln!(self.input, "{script}\necho \"code $?\"").unwrap();
     }
 
-    /// Returns the output of the script, all of whose commands must succeed.
     fn ends(&mut self) -> String {
         let mut printed = String::new();
         loop {

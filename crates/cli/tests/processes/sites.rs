@@ -13,7 +13,6 @@ use tokio::time::sleep;
 use super::world::{Agent, World, meet, rounds};
 
 const APART: Duration = Duration::from_millis(25);
-/// How many names are requested concurrently.
 const AT_ONCE: usize = 10;
 
 /// Delays all traffic to an address. Its threads end with their connections, or with the test program.
@@ -22,7 +21,6 @@ struct Relay {
 }
 
 impl Relay {
-    /// Returns the address through which others reach `address` with the delay.
     fn to(&self, address: SocketAddr) -> SocketAddr {
         let (listener, delay) = (TcpListener::bind("127.0.0.1:0").unwrap(), self.delay);
         let relayed = listener.local_addr().unwrap();
@@ -73,7 +71,6 @@ async fn agent(world: &mut World, relay: &Relay, join: &[SocketAddr]) -> (Agent,
     (world.start_agent(command, socket).await, relayed)
 }
 
-/// A client at each site requests the same new name at the same moment, with --try.
 #[tokio::test]
 async fn new_name_requested_at_two_sites_has_one_holder() {
     let relay = Relay { delay: APART };

@@ -24,7 +24,6 @@ fn code_of(job: u64) -> i32 {
     10 + i32::try_from(job % 40).unwrap()
 }
 
-/// A `run` of a job.
 struct Job {
     number: u64,
     process: Child,
@@ -72,7 +71,6 @@ async fn all_end(jobs: &mut [Job], log: &Path) -> Log {
     read
 }
 
-/// Returns the number of stays that have begun.
 pub fn entered(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
 }
@@ -102,7 +100,6 @@ impl Machine {
         fs::File::options().append(true).create(true).open(self.path(name)).unwrap()
     }
 
-    /// Starts an agent, as an administrator or a supervisor does.
     pub fn agent(&self, options: &[&str]) -> Child {
         let mut command = self.peerlock("agent");
         command.args(["--listen", "127.0.0.1:0"]).args(options);
@@ -153,14 +150,10 @@ impl Drop for Machine {
     }
 }
 
-/// How the killed agent is started again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
-    /// By its clients.
     Silent,
-    /// By a supervisor.
     Supervisor,
-    /// By another command.
     AnotherRun,
 }
 
@@ -219,7 +212,6 @@ async fn jobs_outlive_their_agent_and_find_the_next_one() {
     jobs_outlive_their_agent(Next::AnotherRun).await;
 }
 
-/// A stopped or replaced agent stops no job; a drained one waits for its jobs.
 #[tokio::test]
 async fn stopped_replaced_and_drained_agents_stop_no_job() {
     let machine = Machine::new();
@@ -277,7 +269,6 @@ async fn concurrent_replacements_leave_one_agent() {
     }
 }
 
-/// Five agents are replaced by another build one after the other, while jobs of both builds run at all of them.
 #[tokio::test]
 async fn rolling_upgrade_stops_no_job() {
     let mut world = World::new(SLOTS, Duration::from_secs(60), Duration::ZERO);

@@ -30,7 +30,6 @@ async fn unauthenticated_connections_do_not_disturb_the_cluster() {
     world.more(20).await;
     let port = agents[0].address;
 
-    // An agent of another cluster.
     let (command, _) = world.agent_command(ANY_PORT, &[port], "theirs");
     let mut unauthenticated = world.spawn(command);
     assert_eq!(unauthenticated.ends().await.code(), Some(69));
@@ -49,7 +48,6 @@ async fn unauthenticated_connections_do_not_disturb_the_cluster() {
     let idle = silent(port, 1000).await;
     world.more(50).await;
 
-    // A new member is still admitted.
     let late = world.agent(&[port]).await;
     clients.push(world.client(&late, ENDLESS, true));
     agents.push(late);

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::world::{BRIEF, ENDLESS, SESSION, World, rounds, served, voted};
 
-/// Compiles the library.
 fn shim(world: &World) -> PathBuf {
     let (source, library) = (Path::new(env!("CARGO_MANIFEST_DIR")), world.path("unsynced.so"));
     let mut compile = Command::new("cc");

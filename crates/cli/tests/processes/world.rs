@@ -29,12 +29,10 @@ pub const SESSION: Duration = Duration::from_secs(3);
 
 /// Longer than any test: for leases that do not expire, and stays that end by a kill.
 pub const AN_HOUR: Duration = Duration::from_secs(3_600);
-/// A short stay.
 pub const BRIEF: Duration = Duration::from_millis(5);
 /// The number of stays of a client that continues until [`World::stop`].
 pub const ENDLESS: u64 = u64::MAX;
 
-/// A free port on loopback.
 pub const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// A process, killed when dropped.
@@ -61,7 +59,7 @@ impl Process {
         let tasks = format!("/proc/{}/task", self.child.id());
         until("a frozen process", async || {
             let mut threads = fs::read_dir(&tasks).unwrap().map(|task| {
-                // The state is the letter after the name in parentheses.
+                // The state follows the name, which is in parentheses.
                 let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
                 stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
             });
@@ -70,7 +68,6 @@ impl Process {
         .await;
     }
 
-    /// Waits for the exit.
     pub async fn ends(&mut self) -> ExitStatus {
         let what = format!("the exit of process {}", self.number);
         until(&what, async || self.child.try_wait().unwrap()).await
@@ -90,18 +87,14 @@ impl Process {
     }
 }
 
-/// A running agent.
 pub struct Agent {
     pub process: Process,
     pub socket: PathBuf,
-    /// The address that it advertises.
     pub address: SocketAddr,
     pub api: Api,
-    /// The program and its arguments.
     command: Vec<OsString>,
 }
 
-/// An agent that may not answer yet.
 pub struct Started {
     pub process: Process,
     pub socket: PathBuf,
@@ -120,7 +113,6 @@ pub struct World {
     pub session: Option<Duration>,
     /// Whether clients continue after an error.
     pub persists: bool,
-    /// Additional environment variables of agents.
     pub env: Vec<(String, String)>,
     clients: u64,
     agents: u64,
@@ -211,7 +203,6 @@ impl World {
         (command, socket)
     }
 
-    /// Returns how many agents have been started.
     pub fn agents(&self) -> u64 {
         self.agents
     }
@@ -221,7 +212,6 @@ impl World {
         File::options().append(true).create(true).open(path).unwrap()
     }
 
-    /// Returns the output of an agent so far.
     pub fn output_of(&self, agent: u64) -> String {
         fs::read_to_string(self.path(&format!("agent-{agent:02}.log"))).unwrap()
     }
@@ -237,13 +227,11 @@ impl World {
         path
     }
 
-    /// Starts an agent and waits until it answers.
     pub async fn agent(&mut self, join: &[SocketAddr]) -> Agent {
         let (command, socket) = self.agent_command(ANY_PORT, join, "ours");
         self.start_agent(command, socket).await
     }
 
-    /// Starts an agent with this command, and waits until it answers.
     pub async fn start_agent(&self, command: Command, socket: PathBuf) -> Agent {
         self.answers(self.launch(command, socket)).await
     }
@@ -298,7 +286,6 @@ impl World {
         self.answers(Started { process, socket: old.socket.clone(), command }).await
     }
 
-    /// Waits until an agent answers.
     pub async fn answers(&self, started: Started) -> Agent {
         let Started { mut process, socket, command } = started;
         let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
@@ -313,7 +300,6 @@ impl World {
         Agent { process, socket, address, api, command }
     }
 
-    /// Starts all agents again, and waits until they answer.
     pub async fn restart_all(&self, agents: Vec<Agent>) -> Vec<Agent> {
         let started: Vec<_> = agents.into_iter().map(|agent| self.relaunch(agent)).collect();
         let mut again = Vec::new();
@@ -334,12 +320,10 @@ impl World {
         all
     }
 
-    /// Starts a process without waiting for anything.
     pub fn spawn(&self, mut command: Command) -> Process {
         Process { child: command.spawn().unwrap(), number: self.agents }
     }
 
-    /// Starts a client of this agent.
     pub fn client(&mut self, agent: &Agent, entries: u64, hold: bool) -> Process {
         self.clients += 1;
         let task = Task {
@@ -370,7 +354,6 @@ impl World {
         fs::write(self.path("stop"), "").unwrap();
     }
 
-    /// Returns the actions of the clients so far.
     pub fn tally(&self) -> Summary {
         self.with_log(|log| log.summary().clone())
     }
@@ -381,7 +364,6 @@ impl World {
         self.tally()
     }
 
-    /// Reads the log as far as it is written.
     pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
         let mut log = self.log.borrow_mut();
         let (read, log) = &mut *log;
@@ -397,7 +379,6 @@ impl World {
         look(log)
     }
 
-    /// Waits for this many further stays.
     pub async fn more(&self, entries: usize) {
         let enough = self.tally().all() + entries;
         until("more entries", async || (self.tally().all() >= enough).then_some(())).await;
@@ -419,7 +400,6 @@ pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) 
     }
 }
 
-/// Returns the index of the agent whose peer `find` returns.
 pub async fn agent_of(agents: &[Agent], find: impl AsyncFn() -> Option<PeerId>) -> usize {
     until("the wanted agent", async || {
         let peer = find().await?;
@@ -464,7 +444,6 @@ pub async fn voted(agents: &[Agent], voters: usize) {
     }
 }
 
-/// Waits until a file contains these words.
 pub async fn until_written(path: &Path, words: &str) {
     until(&format!("{words:?} in {}", path.display()), async || {
         fs::read_to_string(path).unwrap_or_default().contains(words).then_some(())
@@ -472,7 +451,6 @@ pub async fn until_written(path: &Path, words: &str) {
     .await;
 }
 
-/// Returns a metric of an agent.
 pub fn metric(agent: &Agent, name: &str) -> u64 {
     let mut stream = UnixStream::connect(&agent.socket).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

@@ -19,7 +19,6 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Returns a directory and everything below it.
 fn below(path: &Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| below(&entry.path()));
     std::iter::once(path.to_owned()).chain(entries).collect()
@@ -171,7 +170,6 @@ fn connections_of_members_leave_files_for_the_agent() {
     drop(runtime);
 }
 
-/// Opens a connection at the agent's port and requests events.
 fn stream(port: &str, token: &str) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(port).ok()?;
     let request = format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");

@@ -23,7 +23,6 @@ impl Cluster {
     }
 }
 
-/// Runs a command, and returns its exit code, standard output and standard error.
 fn ends(dir: &Dir, arguments: &str) -> (i32, String, String) {
     Running::start(&mut dir.peerlock(arguments)).ends()
 }
@@ -74,7 +73,6 @@ fn stubborn_holder_is_dead_before_its_slot_is_free() {
     holder.ends_with(76);
 }
 
-/// As after a forgotten `acquire --ttl 1h`.
 #[test]
 fn acquired_slot_is_revoked_immediately() {
     let Cluster { here, there, .. } = &Cluster::new();
@@ -193,7 +191,6 @@ fn resource_in_use_is_resized() {
     }
 }
 
-/// Acquires and releases a slot, and returns its fencing number.
 fn number(dir: &Dir, options: &str) -> u64 {
     let printed = dir.run(options, "echo $PEERLOCK_FENCING").ends_with(0);
     printed.trim().parse().unwrap_or_else(|_| panic!("no number: {printed}"))
@@ -228,7 +225,6 @@ fn removed_name_continues_its_fencing_numbers() {
     for gone in ["remove r", "show r", "resize r 2"] {
         assert_eq!(ends(&there, gone).0, 66, "{gone}");
     }
-    // The file of the registry records the removal.
     agent.send(Signal::SIGKILL);
     drop(agent);
     let (_agent, _) = here.agent("");

@@ -68,7 +68,6 @@ fn second_agent_with_same_directory_or_port_is_refused() {
     let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
-    // With --replace the running agent exits, also if a job ignores SIGTERM.
     let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
     let mut holder = dir.run("--ttl 1h r", &stubborn);
     dir.written("ready");
@@ -118,7 +117,6 @@ fn agent_started_by_a_command_listens_on_loopback() {
     let environment = String::from_utf8_lossy(&environment);
     assert!(environment.contains("PEERLOCK_DATA_DIR") && !environment.contains("A_SECRET_OF_THE_JOB"), "{environment}");
     assert_eq!(fs::read_to_string(format!("/proc/{agent}/comm")).unwrap(), "peerlock\n");
-    // The administrator's agent.
     let mut agent = Running::start(&mut dir.peerlock("agent --listen 0.0.0.0:0"));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("address=127."), "{}", agent.said());
@@ -143,7 +141,6 @@ fn age_of_a_grant_survives_the_agent() {
     let mut holder = dir.run("--ttl 1h r", &format!("echo > {}; exec sleep 1000", dir.path("ready").display()));
     dir.written("ready");
     let age = || dir.show("r")["holders"][0]["client"]["age_ms"].as_u64();
-    // Longer than an agent takes to start.
     let before = eventually("a while", || age().filter(|age| *age > 3000));
     let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
@@ -170,7 +167,6 @@ fn release_reaches_the_next_agent() {
     dir.run("-w 4s r", "true").ends_with(0);
 }
 
-/// Operators know hosts by their names, not by numbers of twenty digits.
 #[test]
 fn logs_call_hosts_by_their_names() {
     let (one, two, three) = (Dir::new(), Dir::new(), Dir::new());
@@ -256,7 +252,6 @@ fn queries_show_holders_waiters_and_peers() {
     assert_eq!(text("ls").lines().count(), 2);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text("ls --json")).unwrap()[0]["waiting_here"], 1);
     assert!(text("peers").contains(&address));
-    // A withdrawn request leaves the queue.
     waiter.send(Signal::SIGTERM);
     eventually("an empty queue", || dir.show("r")["queue"].as_array()?.is_empty().then_some(()));
     let (code, _, said) = Running::start(&mut dir.peerlock("show other")).ends();
@@ -269,7 +264,6 @@ fn watch_prints_events_of_all_or_one_resource() {
     let (mut agent, _) = dir.agent("");
     let mut all = Running::start(&mut dir.peerlock("watch"));
     let mut one = Running::start(&mut dir.peerlock("watch --json one"));
-    // The streams may not be open yet.
     eventually("events", || {
         dir.run("one", "true").ends_with(0);
         dir.run("two", "true").ends_with(0);
@@ -299,7 +293,6 @@ fn absent_named_agent_is_reported_with_advice() {
     }
 }
 
-/// It inherits the environment of the command, but no terminal, pipe or lock.
 #[test]
 fn agent_started_by_a_command_is_detached() {
     let dir = Dir::new();
@@ -314,7 +307,6 @@ fn agent_started_by_a_command_is_detached() {
     let file = std::fs::File::open(dir.path("held")).unwrap();
     assert!(nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok(), "the lock is free");
     assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
-    // A killed agent leaves its socket: the next command starts another agent.
     nix::sys::signal::kill(agent, Signal::SIGKILL).unwrap();
     eventually("its end", || is_gone(&agent.to_string()).then_some(()));
     dir.run("r", "true").ends_with(0);
@@ -348,7 +340,6 @@ fn failed_start_of_an_agent_reports_its_error() {
     assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
 }
 
-/// A full log disk, or a log collector that has exited, does not stop the agent.
 #[test]
 fn agent_whose_log_cannot_be_written_goes_on() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -366,7 +357,6 @@ fn agent_whose_log_cannot_be_written_goes_on() {
     }
 }
 
-/// The log is rotated while the agent runs, not only at its start.
 #[test]
 fn log_of_a_living_agent_is_bounded() {
     let dir = Dir::new();
@@ -444,7 +434,6 @@ fn agent_killed_while_draining_drains_when_started_again() {
     assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
 }
 
-/// Two machines with one home directory, or a moved disk: one identity and one vote belong to one agent.
 #[test]
 fn data_directory_of_another_machine_is_refused() {
     let dir = Dir::new();
@@ -467,7 +456,6 @@ fn data_directory_of_another_machine_is_refused() {
     let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
     assert!(code == 66 && said.contains(there) && said.contains("another machine"), "{code} {said}");
     assert!(fs::read_to_string(&lock).unwrap().contains(there), "the lock file is unchanged");
-    // A clean exit allows another machine to use the directory.
     fs::write(&lock, format!("{before}machine {there}\nended\n")).unwrap();
     let (mut agent, _) = dir.agent("");
     assert!(fs::read_to_string(&lock).unwrap().ends_with(&format!("machine {machine}")));

@@ -10,10 +10,8 @@ use serde_json::Value;
 
 use crate::common::{Dir, Running, eventually, with_shell};
 
-/// Short enough for a test to wait until it expires.
 const SESSION: &str = "--session 3s";
 
-/// The agents of one cluster. The first has created it.
 struct Cluster {
     dirs: Vec<Dir>,
     agents: Vec<Running>,
@@ -33,7 +31,6 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the options for the next agent.
     fn options(&self) -> String {
         match (self.dirs.first(), self.addresses.first()) {
             (Some(first), Some(address)) => {
@@ -43,7 +40,6 @@ impl Cluster {
         }
     }
 
-    /// Returns the addresses of the voters, as known at one host.
     fn voters(&self, at: usize) -> Vec<String> {
         let output = self.dirs[at].peerlock("voters --json").output().unwrap();
         let observed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -72,7 +68,6 @@ impl Cluster {
         self.agents[host].ends_with(0);
     }
 
-    /// Starts the agent of a host again, at the same address.
     fn start(&mut self, host: usize) {
         let secret = self.dirs[0].path("data/secret").display().to_string();
         let (agent, _) = agent_at(&self.dirs[host], &self.addresses[host], &secret);
@@ -95,7 +90,6 @@ fn refused(command: &mut Command, expected: i32) -> String {
     said
 }
 
-/// Starts an agent that must fail, and returns its error message.
 fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
     let http = dir.socket();
     let said = refused(
@@ -106,7 +100,6 @@ fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
     last.strip_prefix("peerlock: ").unwrap_or_else(|| panic!("the last line is not the error: {said}")).to_owned()
 }
 
-/// Acquires and releases a slot, and returns its fencing number.
 fn token(dir: &Dir, name: &str) -> u64 {
     let said = dir.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
     said.trim().parse().unwrap()
@@ -213,7 +206,6 @@ fn damaged_registry_is_refused_until_moved_away() {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");
-    // A command reports the same, since it cannot start the agent either.
     let (code, _, said) = cluster.dirs[2].run("--try r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("record 1 at byte 64"), "{said}");
@@ -281,7 +273,6 @@ fn directory_without_its_cluster_id_creates_no_cluster() {
     fs::write(&path, "not an id\n").unwrap();
     let said = does_not_start(&cluster.dirs[0], "", 66);
     assert!(said.contains(&path.display().to_string()) && said.contains("copy the first line"), "{said}");
-    // The registry file contains the ID, too.
     fs::remove_file(&path).unwrap();
     cluster.start(0);
     assert_eq!(fs::read_to_string(&path).unwrap()[..32], was[..32]);
@@ -323,7 +314,6 @@ impl Drop for Small {
     }
 }
 
-/// No grant is confirmed before it is recorded, and recorded grants survive.
 #[test]
 fn full_disk_stops_the_agent_without_losing_a_grant() {
     let dir = Dir::new();
@@ -358,7 +348,6 @@ fn full_disk_stops_the_agent_without_losing_a_grant() {
     dir.run("-w 30s another", "true").ends_with(0);
 }
 
-/// The log is on the full disk, too: the agent must not panic (70), and `run` must report the reason.
 #[test]
 fn full_disk_with_its_log_stops_the_agent_with_74() {
     let dir = Dir::new();
@@ -379,7 +368,6 @@ fn full_disk_with_its_log_stops_the_agent_with_74() {
     });
     assert!(refused.is_some(), "the disk is full");
     agent.ends_with(74);
-    // A command cannot start another agent either.
     let (code, _, said) = dir.run("-w 1s new", "true").ends();
     assert!(code == 74 && said.contains("free space"), "{code}: {said}");
 }

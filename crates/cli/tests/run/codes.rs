@@ -37,7 +37,6 @@ fn command_gets_its_grant_in_the_environment() {
     let granted = run.notifies("granted");
     assert_eq!(value("FENCING"), granted["fencing"].to_string());
     assert_eq!(value("SLOT"), granted["slot"].to_string());
-    // 30 seconds, less the time to stop.
     let now: f64 = out.lines().last().unwrap().parse().unwrap();
     let deadline: f64 = value("DEADLINE").parse().unwrap();
     assert!(deadline > now && deadline < now + 30.0, "{deadline} at {now}");
@@ -56,7 +55,6 @@ fn nested_run_does_not_wait_for_its_own_slot() {
     };
     let (out, said) = run(&inner("outer"));
     assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
-    // Also with another `run` in between.
     let (out, said) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo ran'; exit 0");
     assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
     assert_eq!(run(&inner("another")).0, "ran\n");
@@ -98,7 +96,6 @@ fn invalid_options_exit_with_64_and_run_nothing() {
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
-    // The same with an agent.
     let (_agent, _) = dir.agent("");
     let name = "x".repeat(256);
     for (options, words) in [

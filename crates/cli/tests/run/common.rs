@@ -33,7 +33,6 @@ impl Dir {
         command
     }
 
-    /// Starts a `run` that is a peer itself and prints JSON.
     pub fn peer(&self, options: &str, script: &str) -> Running {
         self.run(&format!("--listen 127.0.0.1:0 --no-agent {options}"), script)
     }
@@ -46,12 +45,10 @@ impl Dir {
         holder
     }
 
-    /// Starts a `run` with this directory's agent, which it starts if necessary.
     pub fn run(&self, options: &str, script: &str) -> Running {
         Running::start(self.peerlock(&format!("run --json {options}")).args(["--", "sh", "-c", script]))
     }
 
-    /// Creates a secret in the data directory.
     pub fn secret(&self, name: &str) {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
@@ -72,7 +69,6 @@ impl Dir {
         format!("while ! test -e {}; do sleep 0.01; done", self.path(file).display())
     }
 
-    /// Creates an empty file, for example one that [`Dir::until`] waits for.
     pub fn touch(&self, file: &str) {
         fs::write(self.path(file), "").unwrap();
     }
@@ -92,12 +88,10 @@ impl Dir {
         (agent, address)
     }
 
-    /// Waits until an agent accepts connections at the socket.
     pub fn agent_answers(&self) {
         eventually("an agent", || UnixStream::connect(self.socket()).ok());
     }
 
-    /// Returns the output of `show --json`; null if it failed.
     pub fn show(&self, name: &str) -> Value {
         let output = self.peerlock(&format!("show --json {name}")).output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
@@ -118,19 +112,16 @@ pub fn wrapped(before: &[&str], command: &Command) -> Command {
     whole
 }
 
-/// Returns the same command, executed by a shell after these lines.
 pub fn with_shell(lines: &str, command: &Command) -> Command {
     wrapped(&["sh", "-c", &format!("{lines}; exec \"$@\""), "sh"], command)
 }
 
-/// Adds the directory of the program to the search path of a command.
 pub fn with_program_on_path(mut command: Command) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
     command.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap()));
     command
 }
 
-/// Kills the agent that a command started.
 impl Drop for Dir {
     fn drop(&mut self) {
         if let Some(agent) = self.started() {
@@ -177,7 +168,6 @@ impl Running {
         observed.unwrap_or_else(|_| panic!("it printed only:\n{}", self.err.lock().unwrap()))
     }
 
-    /// Waits for the JSON object with this name.
     pub fn notifies(&self, name: &str) -> Value {
         self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
     }
@@ -190,12 +180,10 @@ impl Running {
         });
     }
 
-    /// Returns the standard output so far.
     pub fn printed(&self) -> String {
         self.out.lock().unwrap().clone()
     }
 
-    /// Returns the standard error so far.
     pub fn said(&self) -> String {
         self.err.lock().unwrap().clone()
     }
@@ -213,7 +201,6 @@ impl Running {
         (code, self.out.lock().unwrap().clone(), self.err.lock().unwrap().clone())
     }
 
-    /// Waits for this exit code, and returns the standard output.
     pub fn ends_with(&mut self, expected: i32) -> String {
         let (code, out, err) = self.ends();
         assert_eq!(code, expected, "{out}\n{err}");
@@ -240,7 +227,6 @@ fn listen(stream: impl Read + Send + 'static, into: &Arc<Mutex<String>>) -> std:
     })
 }
 
-/// Returns whether a process has ended.
 pub fn is_gone(pid: &str) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')),

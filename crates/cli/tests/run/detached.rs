@@ -2,7 +2,6 @@
 
 use crate::common::{Dir, Running, with_program_on_path};
 
-/// Runs a shell script with `peerlock` on its path.
 fn script(dir: &Dir, lines: &str) -> (i32, String, String) {
     let mut shell = with_program_on_path(dir.in_environment("sh"));
     Running::start(shell.args(["-c", lines])).ends()
@@ -57,7 +56,6 @@ fn missing_arguments_are_named() {
     }
 }
 
-/// As in `peerlock ls | head -0`.
 #[test]
 fn closed_pipe_is_no_error() {
     let dir = Dir::new();

@@ -20,7 +20,6 @@ pub fn doctor(dir: &Dir) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), lines)
 }
 
-/// Returns the finding with this subject.
 fn about<'a>(lines: &'a [String], what: &str) -> &'a str {
     let found = lines.iter().find(|line| line.split(' ').nth(1) == Some(what));
     found.unwrap_or_else(|| panic!("nothing about {what}: {lines:#?}"))
@@ -64,7 +63,6 @@ fn doctor_reports_with_and_without_an_agent() {
         "{lines:#?}"
     );
     assert!(healthz(&dir).starts_with("HTTP/1.1 200 "), "{}", healthz(&dir));
-    // Lines in columns, without colours if the output is no terminal.
     let output = dir.peerlock("doctor").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), lines.len(), "{text}");
@@ -112,7 +110,6 @@ fn doctor_without_quorum_names_the_missing_voters() {
     assert!(about(&lines, "resources").starts_with("bad"), "{lines:#?}");
     let answer = healthz(&two);
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no connection to the voters"), "{answer}");
-    // Metrics are available without a quorum.
     let metrics = get(&two, "/metrics");
     for line in ["peerlock_session 0", "peerlock_voters 1", "peerlock_voters_up 0", "peerlock_sessions_lost_total 1"] {
         assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");

@@ -9,7 +9,6 @@ use crate::common::{Dir, Running, eventually};
 use crate::doctor::{doctor, healthz};
 use crate::users::{has_others, on_a_machine};
 
-/// Returns an address of this machine at which nothing listens.
 fn free() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -68,7 +67,6 @@ fn join_of_itself_creates_a_cluster_only_with_expect() {
     dir.run("--try r", "true").ends_with(0);
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
-    // The data directory already belongs to a cluster.
     let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("founded"), "{}", agent.said());
@@ -109,7 +107,6 @@ fn cluster_created_without_a_joined_host_is_logged() {
     assert!(line.contains(&away) && !line.contains(&here) && !line.contains(&there), "{line}");
 }
 
-/// Starts an agent at this address, without waiting for it.
 fn agent_at(dir: &Dir, listen: &str, options: &str) -> Running {
     let options = format!("agent --listen {listen} --http unix:{} {options}", dir.socket().display());
     Running::start(&mut dir.peerlock(&options))
@@ -128,7 +125,6 @@ fn stop(mut agent: Running) {
     agent.ends_with(0);
 }
 
-/// Returns whether `doctor` reports this about the cluster.
 fn finds(dir: &Dir, words: &str) -> bool {
     let (code, lines) = doctor(dir);
     code == 1 && lines.iter().any(|line| line.starts_with("bad cluster ") && line.contains(words))
@@ -185,7 +181,6 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
         let (code, _, said) = agent_at(&two, "127.0.0.1:0", &options).ends();
         assert!(code == 64 && said.contains("holds slots in a cluster of its own"), "{detached}: {code} {said}");
         assert_eq!(cluster(&two), own);
-        // The obstacle is removed.
         match running {
             Some(mut holder) => {
                 two.touch("go");
@@ -265,7 +260,6 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
     drop(first);
 }
 
-/// Two hosts with a cluster each, both with --join of the other, start at once.
 #[test]
 fn hosts_that_join_each_other_at_once_become_one_cluster() {
     let (one, two) = (Dir::new(), Dir::new());

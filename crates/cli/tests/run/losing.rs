@@ -13,7 +13,6 @@ use peerlock_service::{PeerId, Service};
 
 use crate::common::{Dir, Running, eventually, is_gone};
 
-/// Writes its process ID and runs until killed.
 fn sleeps(dir: &Dir, file: &str) -> String {
     format!("echo $$ > {}; exec sleep 1000", dir.path(file).display())
 }
@@ -43,7 +42,6 @@ impl Running {
     }
 }
 
-/// Returns the guard process of a run.
 fn guard_of(run: &Running) -> Pid {
     let is_guard = |pid: &str| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -168,8 +166,6 @@ fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
     first.ends_with(76);
     assert!(first.lost_reason(&["no_agent"]).contains("without a successor"));
     assert!(is_gone(&pid));
-    // The data directory names the cluster: the next command starts an agent there, and waits for the predecessor's
-    // slots.
     dir.run("r", "true").ends_with(0);
     assert!(dir.started().is_some());
 }

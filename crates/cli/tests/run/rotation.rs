@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::common::{Dir, Running, eventually};
 
 impl Dir {
-    /// Runs a command, and returns its exit code and its output.
     fn ends(&self, arguments: &str) -> (i32, String) {
         let (code, out, err) = Running::start(&mut self.peerlock(arguments)).ends();
         (code, out + &err)
@@ -61,7 +60,6 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
         }
     };
 
-    // An unusable file changes nothing.
     let good = fs::read(one.path("data/secret")).unwrap();
     fs::write(one.path("data/secret"), "guess").unwrap();
     first.send(Signal::SIGHUP);
@@ -100,12 +98,10 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
         assert!(machine.does("secret finish --force").contains("no longer accepted"));
         machine.accepts(1, 0, 1);
     }
-    // Afterwards it is not.
     let (third, _) = three.agent("");
     third.line(|line| line.contains("the cluster secrets differ").then_some(()));
     assert_eq!(three.ends("run -w 1s r -- true").0, 69);
     one.accepts(1, 0, 1);
-    // It needs the file, but no restart, and has only the new secret from then on.
     one.copy_secret_to(&three);
     assert!(!three.does("secret reload").is_empty());
     [&one, &two, &three].iter().for_each(|machine| machine.accepts(1, 0, 2));
@@ -134,14 +130,12 @@ fn host_without_a_link_has_an_unknown_secret() {
     assert!(two.does("secret show").contains("? (no link from here"));
     let (code, said) = two.ends("secret finish");
     assert!(code == 75 && said.contains("has no link with this host"), "{code} {said}");
-    // The voter has a link to all hosts.
     let (code, said) = one.ends("secret finish");
     assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
     one.copy_secret_to(&three);
     three.does("secret reload");
     one.accepts(2, 0, 2);
     one.does("secret finish");
-    // The other hosts need --force, since they cannot know.
     for other in [&two, &three] {
         let (code, said) = other.ends("secret finish");
         assert!(code == 75 && said.contains("--force"), "{code} {said}");
@@ -155,7 +149,6 @@ fn host_without_a_link_has_an_unknown_secret() {
     [&one, &two, &three].iter().for_each(|machine| assert!(machine.does("run r -- echo ran").contains("ran")));
 }
 
-/// Without an agent the command works on the file. It cannot do so for another machine.
 #[test]
 fn secret_commands_without_an_agent_edit_the_file() {
     let dir = Dir::new();
@@ -211,9 +204,7 @@ fn secret_new_writes_a_file_once() {
     let (code, _, said) = new();
     assert!(code == 73 && said.contains("secret rotate"), "{code} {said}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "the file is unchanged");
-    // The first agent uses it.
     let (_agent, _) = dir.agent(&format!("--secret-file {}", path.display()));
-    // Without a secret the agent's error names the command.
     let missing = dir.path("missing");
     let other = Dir::new();
     let mut agent = other.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", missing.display()));

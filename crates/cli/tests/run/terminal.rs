@@ -134,7 +134,6 @@ fn waiting_line_is_not_drawn_in_the_background() {
     assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());
     keys.write_all(b"\n").unwrap();
     shows(&observed, "now");
-    // In the foreground the line is drawn, and cleared before the command starts.
     shows(&observed, "waiting for backup: next in the queue");
     dir.touch("go");
     script.ends_with(0);

@@ -24,7 +24,6 @@ fn second_run_waits_for_the_first() {
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
 }
 
-/// All start at once without an agent: one of them starts it, and the others find it.
 #[test]
 fn concurrent_first_runs_share_one_agent() {
     let dir = Dir::new();
@@ -57,7 +56,6 @@ fn limited_wait_fails_with_75_or_the_given_code() {
         assert_eq!(run.ends_with(code), "", "{options}");
         assert_eq!(run.notifies("failed")["code"], code, "{options}");
     }
-    // The number of slots is that of the first request.
     let (code, _, said) = dir.run("-n 2 r", "true").ends();
     assert_eq!(code, 64);
     assert!(said.contains("r has 1 slot, not 2"), "{said}");

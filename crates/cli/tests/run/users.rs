@@ -14,7 +14,6 @@ use crate::common::{Dir, Running, eventually, is_gone, wrapped};
 /// The user ID without privileges.
 const UNPRIVILEGED: u32 = 65_534;
 
-/// Returns whether this test can act as another user.
 pub fn has_others() -> bool {
     let can = geteuid().is_root();
     if !can {
@@ -56,7 +55,6 @@ fn run_without_its_agent_creates_no_cluster() {
         assert_eq!(two.run("--try r", "echo ran").ends_with(75), "");
         second.send(signal);
         second.ends();
-        // After a boot the socket is gone, too.
         let _gone = fs::remove_file(two.socket());
         let (code, out, said) = two.run("--try r", "echo ran").ends();
         // The slots of the killed agent may still be held.
@@ -69,7 +67,6 @@ fn run_without_its_agent_creates_no_cluster() {
     holder.ends_with(0);
 }
 
-/// Root's agent is the machine's agent.
 #[test]
 fn run_of_another_user_creates_no_cluster() {
     if !has_others() {
@@ -181,7 +178,6 @@ fn agent_without_capabilities_takes_over() {
     holder.ends_with(0);
 }
 
-/// Another user can neither read, lock nor connect to a user's files, and its directories are not used.
 #[test]
 fn files_of_a_user_are_closed_to_others() {
     if !has_others() {
@@ -230,7 +226,6 @@ fn files_of_a_user_are_closed_to_others() {
     }
 }
 
-/// Stops root's agent that a command started.
 const END_ROOTS: &str = "agent=$(head -1 /var/lib/peerlock/agent.lock); kill $agent
     while test -e /proc/$agent; do sleep 0.02; done";
 
@@ -249,11 +244,9 @@ fn exited_agent_of_root_locks_no_user_out() {
         {try_it}
         rm -r /run/peerlock; {try_it}"
     ));
-    // While it runs, it is the machine's agent.
     assert_eq!(out, "700\n700\ncode 77\nran\ncode 0\nran\ncode 0\n", "{said}");
 }
 
-/// After a boot only its data directory remains.
 #[test]
 fn stopped_agent_of_root_is_not_replaced_after_a_boot() {
     if !has_others() {

@@ -1,4 +1,4 @@
-//! Collects the evidence of `peerlock doctor`. Judges, starts and changes nothing.
+//! Collects the evidence of `peerlock doctor`, without starting or changing anything.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,13 @@ use crate::client::AgentArgs;
 use crate::dir::{self, Occupant};
 use crate::{Error, Result, start};
 
-/// How long the registry has to answer, and half of the time that the agent has.
+/// The time for an answer of the registry, and half of that for an answer of the agent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The least time between two clock readings: a reading takes less than 0.01 % of it.
+/// The least time between two clock readings, of which a reading takes less than 0.01 %.
 const MEASURED: Duration = Duration::from_millis(100);
-/// How many stalled resources are queried; each query may take two seconds.
+/// How many stalled resources are queried. A query may take two seconds.
 const MOST_ASKED: usize = 20;
 
-/// The collected evidence.
 pub struct Evidence {
     pub agent: AgentState,
     /// `None` if the agent is on another machine.
@@ -34,7 +33,7 @@ pub struct Evidence {
     pub rates: Option<Rates>,
 }
 
-/// By how much the system clock, disciplined by NTP, is faster than the hardware clock, which measures leases.
+/// By how much the system clock, disciplined by NTP, is faster than the hardware clock.
 #[derive(Clone, Copy)]
 pub struct Rates {
     /// At present, in millionths.
@@ -44,41 +43,38 @@ pub struct Rates {
     pub uptime: Duration,
 }
 
-/// Whether and how the agent answers.
 pub enum AgentState {
     Running(Box<Running>),
-    /// It exists, but gives no or no valid answer.
+    /// It exists without a valid answer.
     Mute {
         endpoint: String,
         why: String,
     },
-    /// There is none, or this user may not use it.
+    /// It does not exist, or this user may not use it.
     Absent {
         why: Option<String>,
     },
 }
 
-/// The answers of a running agent.
 pub struct Running {
     pub endpoint: String,
     pub about: AgentView,
     pub cluster: ClusterView,
     pub resources: std::result::Result<Vec<ResourceView>, Refusal>,
-    /// The errors of queries for stalled resources.
+    /// Errors of queries for stalled resources.
     pub stalled: Vec<(String, Refusal)>,
 }
 
-/// The data directory.
 pub struct Dir {
     pub path: PathBuf,
     pub exists: bool,
     /// The last agent, and whether it is still running.
     pub last: Option<Occupant>,
     pub is_taken: bool,
-    /// A socket remains only after an agent that was killed.
+    /// Remains only after an agent that was killed.
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
-    /// The size of the voter's file, and its damage if no agent uses it.
+    /// The size of the registry file, and its damage if no agent is running.
     pub registry: Option<(u64, Option<String>)>,
     /// Why this user cannot write to it.
     pub unwritable: Option<io::Error>,
@@ -86,7 +82,7 @@ pub struct Dir {
     pub free: Option<u64>,
 }
 
-pub async fn look(agent: &AgentArgs) -> Result<Evidence> {
+pub async fn collect(agent: &AgentArgs) -> Result<Evidence> {
     let started = Reading::now();
     let endpoint = match agent.named()? {
         Some(endpoint) => Ok(Some(endpoint)),
@@ -94,7 +90,7 @@ pub async fn look(agent: &AgentArgs) -> Result<Evidence> {
     };
     let (endpoint, why) = match endpoint {
         Ok(endpoint) => (endpoint, None),
-        // Another user's agent that this one may not use, or that is not running.
+        // Another user's agent, which this user may not use or which is not running.
         Err(error @ (Error::Peerlock(_) | Error::ForeignAgent { .. } | Error::SystemAgentDown { .. })) => {
             (None, Some(error.to_string()))
         }
@@ -110,7 +106,7 @@ pub async fn look(agent: &AgentArgs) -> Result<Evidence> {
         AgentState::Mute { .. } | AgentState::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
     };
     let is_running = matches!(observed, AgentState::Running(_));
-    let dir = path.filter(|_| is_here).map(|path| look_into(&path, is_running));
+    let dir = path.filter(|_| is_here).map(|path| inspect(&path, is_running));
     let rates = if is_here { Some(rates(started).await) } else { None };
     Ok(Evidence { agent: observed, dir, rates })
 }
@@ -123,7 +119,7 @@ async fn rates(started: Reading) -> Rates {
 
 async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     let endpoint = endpoint.to_string();
-    // The agent answers after it has noticed a lost quorum, which takes longer than other answers.
+    // The agent needs longer to answer while it notices a lost quorum.
     let late = || Refusal::Refused {
         class: Class::Unavailable,
         message: format!("the voters have not answered for {} s", PATIENCE.as_secs()),
@@ -149,7 +145,7 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     }
 }
 
-/// Queries resources that the registry reports as recovering. Most have recovered by then.
+/// Queries resources that the registry has reported as recovering.
 async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> {
     let recovering = all.iter().filter(|resource| resource.recovering).take(MOST_ASKED);
     let asked = recovering.map(async |resource| {
@@ -159,7 +155,7 @@ async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> 
     futures_util::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-fn look_into(path: &Path, is_running: bool) -> Dir {
+fn inspect(path: &Path, is_running: bool) -> Dir {
     let last = dir::last(path);
     let registry = fs::metadata(path.join("registry")).ok().map(|file| {
         // A running agent writes to it.

@@ -17,10 +17,9 @@ use crate::admin::part;
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
-/// The options of a query.
 #[derive(Args)]
-struct Asked {
-    /// Print JSON instead of a table
+struct QueryArgs {
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -30,7 +29,7 @@ struct Asked {
 /// List the resources of the cluster by name
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
+    after_help = "Examples:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
                         peerlock ls --json | jq -r '.[].name'"
 )]
 pub struct Ls {
@@ -43,37 +42,37 @@ pub struct Ls {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     #[command(flatten)]
-    asked: Asked,
+    query: QueryArgs,
 }
 
 /// Show the holders and the queue of a resource, in the whole cluster
 #[derive(Args)]
-#[command(after_help = "Example:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
+#[command(after_help = "Examples:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
 pub struct Show {
     /// Name of the resource
     name: String,
     #[command(flatten)]
-    asked: Asked,
+    query: QueryArgs,
 }
 
 /// List the peers that the agent knows, itself first
 #[derive(Args)]
 pub struct Peers {
     #[command(flatten)]
-    asked: Asked,
+    query: QueryArgs,
 }
 
 /// Print the events of the agent, one line each
 #[derive(Args)]
-#[command(after_help = "Example:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
+#[command(after_help = "Examples:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
 pub struct Watch {
     /// Only events of this resource
     name: Option<String>,
     #[command(flatten)]
-    asked: Asked,
+    query: QueryArgs,
 }
 
-impl Asked {
+impl QueryArgs {
     fn answer<T: Serialize>(&self, observed: &T, table: impl Fn(&T) -> String) -> Result<ExitCode> {
         print(&if self.json { json!(observed).to_string() + "\n" } else { table(observed) })?;
         Ok(ExitCode::SUCCESS)
@@ -81,33 +80,33 @@ impl Asked {
 }
 
 pub async fn ls(options: &Ls) -> Result<ExitCode> {
-    let Ls { prefix, after, limit, asked } = options;
+    let Ls { prefix, after, limit, query } = options;
     let listing = Listing { prefix: prefix.clone().unwrap_or_default(), after: after.clone(), limit: *limit };
-    asked.answer(&asked.agent.agent().await?.list(&listing).await?, |all| resources(all))
+    query.answer(&query.agent.agent().await?.list(&listing).await?, |all| resource_table(all))
 }
 
 pub async fn show(options: &Show) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent().await?.show(&options.name).await?, details)
+    options.query.answer(&options.query.agent.agent().await?.show(&options.name).await?, details)
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent().await?.peers().await?, |all| known(all))
+    options.query.answer(&options.query.agent.agent().await?.peers().await?, |all| peer_table(all))
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {
-    let client = options.asked.agent.agent().await?;
+    let client = options.query.agent.agent().await?;
     let mut events = client.events(options.name.as_deref()).await?;
     let mut hosts = BTreeMap::new();
     while let Some(happening) = events.next().await? {
         if let Event::PeerUp { peer, .. } | Event::PeerDown { peer, .. } = &happening.event
-            && !options.asked.json
+            && !options.query.json
             && !hosts.contains_key(peer)
         {
-            // A peer that has just joined may have no known name yet.
+            // The name of a new peer may be unknown.
             let known = client.peers().await.unwrap_or_default();
             hosts.extend(known.into_iter().filter(|peer| !peer.name.is_empty()).map(|peer| (peer.peer, peer.name)));
         }
-        let text = if options.asked.json { json!(happening).to_string() } else { line(&happening, &hosts) };
+        let text = if options.query.json { json!(happening).to_string() } else { line(&happening, &hosts) };
         print(&(text + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -127,7 +126,7 @@ pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String
     out
 }
 
-fn resources(all: &[ResourceView]) -> String {
+fn resource_table(all: &[ResourceView]) -> String {
     let row = |resource: &ResourceView| {
         let slots = resource.slots.map_or_else(|| "…".into(), |slots| slots.to_string());
         [resource.name.to_string(), slots, resource.holding_here.to_string(), resource.waiting_here.to_string()]
@@ -140,7 +139,7 @@ const PLACES: [&str; 7] = ["place", "fencing", "for", "ends in", "host", "pid", 
 fn details(details: &ResourceDetails) -> String {
     let ResourceDetails { name, slots, queue, generation, .. } = details;
     let waiting = queue.iter().enumerate().map(|(place, waiter)| {
-        let client = Known::of(waiter.client.as_ref());
+        let client = Cells::of(waiter.client.as_ref());
         let [place, host] = [format!("wait {}", place + 1), host_name(&waiter.host, waiter.peer)];
         [place, String::new(), client.age, String::new(), host, client.pid, client.label]
     });
@@ -151,7 +150,6 @@ fn details(details: &ResourceDetails) -> String {
     head + &table(PLACES, rows)
 }
 
-/// Formats the holders of a resource.
 pub fn holders(details: &ResourceDetails) -> String {
     table(PLACES, details.holders.iter().filter(|slot| !slot.free).map(holder).collect())
 }
@@ -161,14 +159,14 @@ fn holder(slot: &SlotView) -> [String; PLACES.len()] {
     if slot.free {
         return [place, String::new(), String::new(), String::new(), host, String::new(), "free".into()];
     }
-    let client = Known::of(slot.client.as_ref());
+    let client = Cells::of(slot.client.as_ref());
     let ends = [client.ends.as_str(), if slot.detached { "detached" } else { "" }];
     let ends = ends.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
     [place, client.fencing, client.age, ends, host, client.pid, client.label]
 }
 
-/// A client's details in words; `?` if its host has not reported them.
-struct Known {
+/// The cells of a client; `?` as the label if its host has not reported it.
+struct Cells {
     label: String,
     pid: String,
     age: String,
@@ -176,15 +174,15 @@ struct Known {
     ends: String,
 }
 
-impl Known {
+impl Cells {
     fn of(client: Option<&ClientView>) -> Self {
-        let notified = |notify: &dyn Fn(&ClientView) -> Option<String>| client.and_then(notify).unwrap_or_default();
+        let cell = |of: &dyn Fn(&ClientView) -> Option<String>| client.and_then(of).unwrap_or_default();
         Self {
             label: client.map_or_else(|| "?".to_owned(), |client| client.label.clone()),
-            pid: notified(&|client| client.pid.map(|pid| pid.to_string())),
-            age: notified(&|client| Some(roughly(client.age))),
-            fencing: notified(&|client| client.fencing.map(|fencing| fencing.to_string())),
-            ends: notified(&|client| client.ends.map(roughly)),
+            pid: cell(&|client| client.pid.map(|pid| pid.to_string())),
+            age: cell(&|client| Some(roughly(client.age))),
+            fencing: cell(&|client| client.fencing.map(|fencing| fencing.to_string())),
+            ends: cell(&|client| client.ends.map(roughly)),
         }
     }
 }
@@ -194,7 +192,7 @@ pub fn host_name(name: &str, peer: PeerId) -> String {
     if name.is_empty() { peer.to_string() } else { name.to_owned() }
 }
 
-fn known(all: &[PeerView]) -> String {
+fn peer_table(all: &[PeerView]) -> String {
     let row = |peer: &PeerView| {
         let state = match (peer.is_me, peer.up) {
             (true, _) => "this one",
