@@ -454,7 +454,7 @@ class Failures(WithAgent):
         with self.agent.lock("it", wait=5):
             pass
 
-    def test_release_in_a_forked_child_affects_no_parent(self) -> None:
+    def test_release_in_a_forked_child_frees_nothing(self) -> None:
         hold = self.agent.lock("it")
         grant = hold.acquire()
         child = os.fork()

@@ -32,7 +32,7 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
-use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
+use crate::local_peer::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::start::foreign_agent;
 use crate::{Error, Result, dir, duration};

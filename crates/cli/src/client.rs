@@ -62,7 +62,6 @@ impl RequestArgs {
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "With an agent")]
 pub struct AgentArgs {
     /// Path of the agent's socket, or HOST:PORT [default: $PEERLOCK_AGENT or this machine's agent]
     ///

@@ -42,7 +42,7 @@ async fn agent_without_a_quorum_names_missing_voters() {
     agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
     let alone = agents.into_iter().next_back().unwrap();
     let socket = alone.socket.clone();
-    let _begun = world.relaunch(alone);
+    let _starting = world.relaunch(alone);
     let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
     let error = until("an answer", async || match api.acquire(&Request::new(NAME).try_only()).await {
         Ok(granted) => panic!("granted without a quorum: {granted:?}"),

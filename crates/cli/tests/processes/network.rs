@@ -22,8 +22,8 @@ impl Drop for Network {
 
 fn ip(args: &str) -> Result<(), String> {
     let output = Command::new("ip").args(args.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", said.trim()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", stderr.trim()))
 }
 
 impl Network {

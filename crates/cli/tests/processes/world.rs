@@ -294,8 +294,8 @@ impl World {
             api.peers().await.ok()
         })
         .await;
-        let said = self.output_of(process.number);
-        let address = said.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
+        let log = self.output_of(process.number);
+        let address = log.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("an address in its log").parse().unwrap();
         Agent { process, socket, address, api, command }
     }

@@ -180,11 +180,11 @@ impl Running {
         });
     }
 
-    pub fn printed(&self) -> String {
+    pub fn stdout(&self) -> String {
         self.out.lock().unwrap().clone()
     }
 
-    pub fn said(&self) -> String {
+    pub fn stderr(&self) -> String {
         self.err.lock().unwrap().clone()
     }
 
