@@ -21,7 +21,6 @@ async fn detached_grant_outlives_its_agent() {
         agent = world.restart(agent).await;
         let refused = until("an answer", async || match agent.api.acquire(&hour()).await {
             Ok(second) => panic!("a second holder: {second:?} beside {first:?}"),
-            // The recovery is not complete yet.
             Err(Error::Recovering { .. } | Error::NoMajority { .. }) => None,
             Err(error) => Some(error),
         })

@@ -82,7 +82,6 @@ async fn other_user_needs_the_socket_group_of_the_agent() {
     }
     let machine = Machine::new();
     fs::set_permissions(machine.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    // Other users may not reach the directory of the program.
     fs::copy(env!("CARGO_BIN_EXE_peerlock"), machine.path("peerlock")).unwrap();
     let script = r#"
         mount -t tmpfs -o mode=755 tmpfs /run || exit 99
@@ -114,7 +113,6 @@ async fn other_user_needs_the_socket_group_of_the_agent() {
     }
 }
 
-/// Many runs start at once without an agent: one of them starts it, and all are served.
 async fn all_are_served(runs: usize, options: &str) {
     let machine = Machine::new();
     let log = machine.path("entries");

@@ -28,7 +28,6 @@ fn ip(args: &str) -> Result<(), String> {
 
 impl Network {
     fn new(machines: usize) -> Result<Self, String> {
-        // Tests of one process run concurrently.
         static NETWORKS: AtomicU64 = AtomicU64::new(0);
         let id = format!("{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
         let hub = format!("peerlock-{id}-hub");

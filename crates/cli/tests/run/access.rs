@@ -69,7 +69,6 @@ fn directory_writable_by_others_is_refused() {
             assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "the directory is unchanged");
         }
     }
-    // The same for the directory of a second socket.
     let options = format!("--http unix:{} --http unix:{}", dir.socket().display(), dir.path("r/s").display());
     let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("agent {options}"))).ends();
     assert!(code == 66 && !dir.path("data").exists(), "{code} {stderr}");
@@ -98,7 +97,6 @@ fn port_requires_the_token() {
         assert!(code == 66 && stderr.contains("chmod 600"), "{code} {stderr}");
         fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     }
-    // The agent refuses its own file if others can read it.
     fs::set_permissions(&token, Permissions::from_mode(0o640)).unwrap();
     let mut agent = dir.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
     let (code, _, stderr) = Running::start(&mut agent).ends();

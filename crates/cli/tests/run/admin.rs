@@ -162,7 +162,6 @@ fn resource_in_use_is_resized() {
     let Cluster { here, there, .. } = &Cluster::new();
     let mut first = here.run("-n 1 it's", &sleeps(here, "first", "exit 0"));
     here.written("first");
-    // The error message contains the command that helps.
     let mut wrong = there.run("-n 2 it's", "true");
     wrong.ends_with(64);
     let message = wrong.notifies("failed")["message"].as_str().unwrap().to_owned();
@@ -178,7 +177,6 @@ fn resource_in_use_is_resized() {
     assert_eq!(code, 0, "{stderr}");
     let mut third = there.run("it's", "echo third");
     third.waits_behind(0);
-    // No holder is stopped. The first released slot is removed.
     second.send(Signal::SIGTERM);
     second.ends_with(0);
     let observed = there.show("it's");

@@ -74,7 +74,6 @@ fn second_agent_with_same_directory_or_port_is_refused() {
     let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
-    // Queries are refused until the new agent has a session.
     let observed = eventually("an answer", || Some(dir.show("r")).filter(|observed| !observed.is_null()));
     assert_eq!(observed["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{observed}");
     holder.send(Signal::SIGKILL);
@@ -82,7 +81,6 @@ fn second_agent_with_same_directory_or_port_is_refused() {
     dir.run("r", "true").ends_with(0);
 }
 
-/// The options are checked before the running agent is replaced.
 #[test]
 fn replace_with_a_wrong_option_stops_no_agent() {
     let dir = Dir::new();

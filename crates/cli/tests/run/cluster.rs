@@ -359,7 +359,6 @@ fn full_disk_with_its_log_stops_the_agent_with_74() {
     dir.run("-w 30s r", "true").ends_with(0);
     let mut filling = fs::File::create(small.0.join("filling")).unwrap();
     std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
-    // To the last byte of the log's last block.
     while log().write(&[b'x'; 64]).is_ok() {}
     let named = format!("--agent {}", dir.socket().display());
     let refused = (0..500).find(|number| {

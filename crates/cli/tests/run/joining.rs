@@ -84,7 +84,6 @@ fn expect_of_half_the_hosts_or_fewer_is_refused() {
     agent.line(|line| line.contains(" ready").then_some(()));
 }
 
-/// Hosts of --join that were not reached may be in another cluster.
 #[test]
 fn cluster_created_without_a_joined_host_is_logged() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -282,7 +281,6 @@ fn hosts_that_join_each_other_at_once_become_one_cluster() {
     two.run("r", "true").ends_with(0);
 }
 
-/// Another cluster in the host's own member list is reported, also without --join.
 #[test]
 fn second_cluster_in_the_log_is_in_doctor() {
     let (one, two) = (Dir::new(), Dir::new());

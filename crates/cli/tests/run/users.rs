@@ -11,7 +11,6 @@ use nix::unistd::geteuid;
 
 use crate::common::{Dir, Running, eventually, is_gone, wrapped};
 
-/// The user ID without privileges.
 const UNPRIVILEGED: u32 = 65_534;
 
 pub fn has_others() -> bool {
@@ -57,7 +56,6 @@ fn run_without_its_agent_creates_no_cluster() {
         second.ends();
         let _gone = fs::remove_file(two.socket());
         let (code, out, stderr) = two.run("--try r", "echo ran").ends();
-        // The slots of the killed agent may still be held.
         assert!([69, 75].contains(&code) && out.is_empty(), "{signal}: {code} {out} {stderr}");
         let started = two.started().expect("a restarted agent");
         nix::sys::signal::kill(started, Signal::SIGTERM).unwrap();
