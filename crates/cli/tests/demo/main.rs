@@ -131,7 +131,7 @@ fn page_shows_the_running_demo() {
 
     let place = demo.page.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let (status, output) = demo.end("-TERM");
-    assert!(status.success() && output.contains(" entries in "), "{status}: {output}");
+    assert!(status.success() && output.contains(" grants in "), "{status}: {output}");
     wait_for(&browser, "the page reports the missing answer", "/does not answer; retrying/.test(text('#status'))");
     let demo = Demo::start(&[&options[..], &["--http", &place]].concat());
     wait_for(&browser, "the previous token is refused", "/requires a token/.test(text('#status'))");
@@ -308,8 +308,8 @@ fn demo_with_a_time_limit_exits_with_a_summary() {
     demo.output.read_to_string(&mut output).unwrap();
     assert!(demo.process.wait().unwrap().success());
     assert_eq!(demo.dir.path().read_dir().unwrap().count(), 0, "the directory is empty");
-    let entries: u64 = output.lines().last().unwrap().split_once(" entries in ").unwrap().0.parse().unwrap();
-    assert!(entries > 0, "{output}");
+    let grants: u64 = output.lines().last().unwrap().split_once(" grants in ").unwrap().0.parse().unwrap();
+    assert!(grants > 0, "{output}");
 }
 
 #[test]

@@ -422,8 +422,8 @@ pub async fn voted(agents: &[Agent], voters: usize) {
         (vote == voters).then_some(())
     })
     .await;
-    // With the same leader, the first entry follows the one that ends the change. When the second is decided, a
-    // majority has applied that one.
+    // With the same leader, the first grant is decided after the entry that ends the change; the second one makes that
+    // decision known to a majority.
     for decision in ["left", "settled"] {
         let name = format!("{decision} {}", now());
         let founds = Request::new(name.as_str()).try_only();

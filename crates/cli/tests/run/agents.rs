@@ -96,7 +96,7 @@ fn replace_with_a_wrong_option_stops_no_agent() {
         let mut next = Running::start(&mut dir.peerlock(&format!("agent --replace {slip}")));
         let (ended, _, stderr) = next.ends();
         assert_eq!(ended, code, "{slip}: {stderr}");
-        assert!(!stderr.contains("replaces the running agent"), "{slip}: {stderr}");
+        assert!(!stderr.contains("replacing the running agent"), "{slip}: {stderr}");
     }
     dir.run("r", "true").ends_with(0);
     assert!(!is_gone(&agent.pid().to_string()));

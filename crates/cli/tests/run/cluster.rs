@@ -267,7 +267,7 @@ fn registry_file_of_a_newer_format_is_refused() {
 fn directory_without_its_cluster_id_creates_no_cluster() {
     let mut cluster = Cluster::new(1);
     let path = cluster.dirs[0].path("data/cluster");
-    // The registry file is written first, and the agent is ready after it.
+    // The agent is ready when the registry file exists; this file follows.
     let was = eventually("the file", || fs::read_to_string(&path).ok());
     cluster.stop(0);
     fs::write(&path, "not an id\n").unwrap();
