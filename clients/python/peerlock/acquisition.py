@@ -18,8 +18,7 @@ from .transport import ANSWER_SECONDS, Persistent, Transport, path_of
 #: Longest interval of renewals, in seconds: an agent closes a connection after 30 s without a request.
 RENEWAL = 10.0
 
-#: Interval of retries, in seconds.
-RETRY = 0.1
+RETRY_SECONDS = 0.1
 
 #: How much longer than the wait an answer may take, in seconds: the agent may be frozen.
 GRACE = 10.0
@@ -53,13 +52,12 @@ class Grant:
 
     def __init__(self, name: str, grant: str, slot: int, fencing: int, waited: float) -> None:
         self.name = name
-        #: The grant ID.
         self.id = grant
         #: The number of the slot, from 0.
         self.slot = slot
         #: Larger than all earlier ones of this slot. Pass it to whatever the slot protects.
         self.fencing = fencing
-        #: The seconds from the request to the grant.
+        #: Seconds from the request to the grant.
         self.waited = waited
         #: Set when the slot is lost: work that needs it must stop.
         self.lost = threading.Event()
@@ -87,8 +85,6 @@ class Grant:
 
 
 class Request:
-    """The parameters of a request."""
-
     def __init__(
         self,
         name: str,
@@ -130,7 +126,6 @@ class Acquisition:
         self._socket: Optional[socket.socket] = None
         self._released = threading.Event()
         self._is_reported = False
-        # Whether the slot is free when the connection ends.
         self._ends_with_connection = not transport.is_tcp()
         # How long the agent may send nothing, once it has announced keep-alive lines.
         self._quiet: Optional[float] = None
@@ -163,7 +158,7 @@ class Acquisition:
             if left is not None and now() - started >= (wait or 0.0):
                 message = f"{self._request.name!r} was not acquired in time: {why}"
                 raise NotAcquired("not_acquired", message, {"name": self._request.name}) from why
-            if self._released.wait(RETRY):
+            if self._released.wait(RETRY_SECONDS):
                 raise self._withdrawn()
 
     def _acquire(self, wait: Optional[float]) -> Grant:
@@ -172,7 +167,7 @@ class Acquisition:
         end = None if patience is None else asked + patience
         connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
         try:
-            self._allow(end)
+            self._limit_read(end)
             answer, grant, lease = self._ask(connection, "hold", self._request.body(wait), end)
         except Unreachable as error:
             if self._released.is_set():
@@ -191,7 +186,7 @@ class Acquisition:
         return grant
 
     def _start(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, lease: float) -> None:
-        self._allow(None)
+        self._limit_read(None)
         # Counted from before the request: a delay of the answer does not extend the lease.
         self._set_lease(grant, asked, lease)
         if now() - asked > lease / 3:
@@ -231,7 +226,6 @@ class Acquisition:
         return lambda: self._release(id)
 
     def _hang_up(self) -> None:
-        """Ends the connection, also for a thread that reads it."""
         with self._lock:
             connection, self._connection = self._connection, None
             taken, self._socket = self._socket, None
@@ -245,7 +239,7 @@ class Acquisition:
             connection.close()
 
     def _release(self, grant: str) -> None:
-        patience = max(RETRY, min(ANSWER_SECONDS, self._ends - now()))
+        patience = max(RETRY_SECONDS, min(ANSWER_SECONDS, self._ends - now()))
         try:
             self._transport.call("POST", f"{self._request.path}/release", {"grant": grant}, patience)
         except Error:
@@ -272,8 +266,7 @@ class Acquisition:
         connection.close()
         raise self._withdrawn()
 
-    def _allow(self, end: Optional[float]) -> None:
-        """Limits the next read."""
+    def _limit_read(self, end: Optional[float]) -> None:
         taken = self._socket
         try:
             if taken is not None:
@@ -311,7 +304,7 @@ class Acquisition:
             silent = None if self._quiet is None else now() + self._quiet
             ends = [at for at in (silent, end) if at is not None]
             if ends:
-                self._allow(min(ends))
+                self._limit_read(min(ends))
             try:
                 text = answer.readline()
                 line = json.loads(text) if text else None
@@ -336,7 +329,7 @@ class Acquisition:
             try:
                 return self._renew_once(self._transport, grant, end)
             except (Lost, Unreachable, Failed) as error:
-                if isinstance(error, Lost) or now() >= end or self._released.wait(min(RETRY, lease / 30)):
+                if isinstance(error, Lost) or now() >= end or self._released.wait(min(RETRY_SECONDS, lease / 30)):
                     raise
 
     def _guard(self, grant: Grant, part: Callable[[], None]) -> None:
@@ -376,16 +369,16 @@ class Acquisition:
             if gone is not None:
                 gone.close()
             try:
-                connection = self._connect(max(RETRY, min(ANSWER_SECONDS, self._ends - now())))
+                connection = self._connect(max(RETRY_SECONDS, min(ANSWER_SECONDS, self._ends - now())))
                 # The agent answers when it has a session. The renewing thread notices if that is too late.
-                self._allow(None)
+                self._limit_read(None)
                 answer, _, _ = self._ask(connection, "resume", {"grant": grant.id}, None)
                 self._away.clear()
-                self._allow(None)
+                self._limit_read(None)
                 return answer
             except (Unreachable, Failed) as error:
                 # The reply `lost` is final; others, such as busy or stopping, are not.
-                if isinstance(error, Lost) or now() >= self._ends or self._released.wait(RETRY):
+                if isinstance(error, Lost) or now() >= self._ends or self._released.wait(RETRY_SECONDS):
                     raise
 
     def _renew(self, grant: Grant) -> None:
@@ -407,9 +400,9 @@ class Acquisition:
                     # A new agent may know the grant only after it was resumed.
                     if not self._away.is_set():
                         return self._lose(grant, error)
-                    why, pause = error, RETRY
+                    why, pause = error, RETRY_SECONDS
                 except (Unreachable, Failed) as error:
-                    why, pause = error, min(RETRY, self._lease / 30)
+                    why, pause = error, min(RETRY_SECONDS, self._lease / 30)
         finally:
             line.close()
 

@@ -162,7 +162,7 @@ class Transport:
         if host and port.isdecimal() and int(port) < 1 << 16:
             return _TcpConnection(address, timeout=timeout)
         raise Unreachable(
-            f"{named!r} is no address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`"
+            f"{named!r} is not an address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`"
         )
 
     def broken(self, error: Exception) -> Unreachable:

@@ -241,13 +241,13 @@ class Refusals(unittest.TestCase):
     def test_acquire_released_at_its_start_sends_no_request(self) -> None:
         script, agent = self.agent(hold=[granted(30000)])
         hold = agent.lock("it")
-        allow = peerlock.acquisition.Acquisition._allow
+        limit_read = peerlock.acquisition.Acquisition._limit_read
 
         def given_up(acquisition: Any, end: Optional[float]) -> None:
             hold.release()
-            allow(acquisition, end)
+            limit_read(acquisition, end)
 
-        with mock.patch.object(peerlock.acquisition.Acquisition, "_allow", given_up):
+        with mock.patch.object(peerlock.acquisition.Acquisition, "_limit_read", given_up):
             with self.assertRaises(peerlock.Failed) as ended:
                 hold.acquire()
         self.assertEqual((ended.exception.kind, script.count("hold")), ("withdrawn", 0))
@@ -454,7 +454,7 @@ class Failures(WithAgent):
         with self.agent.lock("it", wait=5):
             pass
 
-    def test_release_in_a_forked_child_affects_no_parent(self) -> None:
+    def test_release_in_a_forked_child_frees_nothing(self) -> None:
         hold = self.agent.lock("it")
         grant = hold.acquire()
         child = os.fork()

@@ -15,10 +15,10 @@ use peerlock_registry::{Versions, recover as recovered};
 use peerlock_service::random;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{AgentArgs, print, print_json};
+use crate::client::{AgentArgs, print};
 use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
-use crate::query::{holders, host_name, table};
+use crate::query::{QueryArgs, holders, host_name, table};
 use crate::say::say;
 use crate::{Error, Result, dir, duration};
 
@@ -44,11 +44,8 @@ pub struct Voters {
     /// Let the cluster choose the voters again
     #[arg(long)]
     auto: bool,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    agent: AgentArgs,
+    query: QueryArgs,
 }
 
 /// Change the number of slots of a resource, also while it is in use
@@ -134,44 +131,34 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
         }
     };
     match timeout(options.wait.unwrap_or(Duration::MAX), next).await {
-        Ok(None) => Ok(ExitCode::SUCCESS),
+        Ok(None) => return Ok(ExitCode::SUCCESS),
         Ok(Some(next)) => {
             say(format_args!("the drained agent has exited, and another one is running (process {next})"));
-            Ok(ExitCode::from(exit::NOT_ACQUIRED))
         }
-        Err(_) => {
-            say("jobs still hold slots: the agent refuses new requests, and exits when they have finished");
-            Ok(ExitCode::from(exit::NOT_ACQUIRED))
-        }
+        Err(_) => say("jobs still hold slots: the agent refuses new requests, and exits when they have finished"),
     }
+    Ok(ExitCode::from(exit::NOT_ACQUIRED))
 }
 
 pub async fn voters(options: &Voters) -> Result<ExitCode> {
-    let client = options.agent.agent().await?;
+    let client = options.query.agent.agent().await?;
     if options.auto || !options.set.is_empty() {
         let known = client.cluster().await?.peers;
         let hosts = options.set.iter().map(|host| find(&known, host)).collect::<Result<Vec<_>>>()?;
         client.set_voters((!options.auto).then_some(hosts)).await?;
-        if options.json {
-            print_json(&Done {})?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return options.query.print(&Done {}, |_| String::new());
     }
-    let cluster = client.cluster().await?;
-    if options.json {
-        print_json(&cluster)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let row = |peer: &PeerView| {
-        let part = if peer.keeps { part(peer.voter) } else { "never: no data directory" };
-        [peer.name.clone(), peer.peer.to_string(), peer.address.clone(), part.to_owned()]
-    };
-    let head = format!("cluster {}\n", cluster.cluster);
-    print(&(head + &table(["host", "number", "address", "votes"], cluster.peers.iter().map(row).collect())))?;
-    Ok(ExitCode::SUCCESS)
+    options.query.print(&client.cluster().await?, |cluster| {
+        let row = |peer: &PeerView| {
+            let role = if peer.keeps { role(peer.voter) } else { "never: no data directory" };
+            [peer.name.clone(), peer.peer.to_string(), peer.address.clone(), role.to_owned()]
+        };
+        let rows = cluster.peers.iter().map(row).collect();
+        format!("cluster {}\n{}", cluster.cluster, table(["host", "number", "address", "votes"], rows))
+    })
 }
 
-pub fn part(voter: Voter) -> &'static str {
+pub fn role(voter: Voter) -> &'static str {
     match voter {
         Voter::No => "no",
         Voter::Learns => "learns",
@@ -294,7 +281,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
-    let _only_one = DataDir::take(&dir, Duration::ZERO, &me, || false).await?;
+    let _lock = DataDir::take(&dir, Duration::ZERO, &me, || false).await?;
     // With the directory locked: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));

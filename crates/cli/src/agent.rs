@@ -32,7 +32,7 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
-use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
+use crate::local_peer::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::start::foreign_agent;
 use crate::{Error, Result, dir, duration};
@@ -298,10 +298,10 @@ impl Options {
         let (store, known) = Store::dir(data_dir).map_err(StartError::from)?;
         if let Some(cluster) = known.cluster {
             let (members, votes) = (known.members.len(), known.registry.is_some());
-            tracing::info!(%cluster, members, votes, "back in its cluster");
+            tracing::info!(%cluster, members, votes, "returning to its cluster");
         }
         if let Some(predecessor) = grants.1.as_ref().filter(|predecessor| !predecessor.grants.is_empty()) {
-            tracing::info!(grants = predecessor.grants.len(), "continues the grants of its predecessor");
+            tracing::info!(grants = predecessor.grants.len(), "continuing the grants of its predecessor");
         }
         // An agent that a command started listens only on this machine while no other host is in its cluster.
         let is_local = self.idle.is_some() && (known.cluster.is_none() || known.is_alone());
@@ -339,7 +339,7 @@ impl Options {
         let is_temporary = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
         if self.replace || self.idle.is_none() && is_temporary() {
             if let Some(process) = dir::holder(data_dir).filter(|process| *signalled != Some(*process)) {
-                tracing::info!(%process, "replaces the running agent");
+                tracing::info!(%process, "replacing the running agent");
                 // It may have exited already. A stopped process handles SIGTERM after SIGCONT.
                 _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 *signalled = Some(process);

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::exit;
-use crate::query::holders;
+use crate::query::{QueryArgs, holders};
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
@@ -62,7 +62,6 @@ impl RequestArgs {
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "With an agent")]
 pub struct AgentArgs {
     /// Path of the agent's socket, or HOST:PORT [default: $PEERLOCK_AGENT or this machine's agent]
     ///
@@ -213,11 +212,8 @@ struct Held {
     /// Grant ID, as printed by `acquire` [default: $PEERLOCK_GRANT]
     #[arg(long)]
     grant: Option<String>,
-    /// Print a JSON object
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    agent: AgentArgs,
+    query: QueryArgs,
 }
 
 impl Held {
@@ -228,7 +224,7 @@ impl Held {
 
     /// Returns the error for a missing grant, with the holders if they are known.
     async fn missing_grant(&self) -> Error {
-        let asked = async { self.agent.present().ok()??.show(&self.name).await.ok() };
+        let asked = async { self.query.agent.present().ok()??.show(&self.name).await.ok() };
         let held = asked.await.filter(|details| details.holders.iter().any(|slot| !slot.free));
         Error::Usage(held.map_or_else(
             || NO_GRANT.to_owned(),
@@ -240,10 +236,7 @@ impl Held {
     }
 
     fn done(&self, answer: &impl Serialize) -> Result<ExitCode> {
-        if self.json {
-            print_json(answer)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        self.query.print(answer, |_| String::new())
     }
 }
 
@@ -266,19 +259,19 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
 pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
     let grant = held.grant().ok_or_else(|| Error::Usage(NO_GRANT.into()))?;
-    let stands = held.agent.agent().await?.renew(&held.name, &grant).await?;
+    let stands = held.query.agent.agent().await?.renew(&held.name, &grant).await?;
     held.done(&Renewed { ttl: stands })
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
     if options.force || options.slot.is_some() {
-        let client = held.agent.agent().await?;
+        let client = held.query.agent.agent().await?;
         admin::take_back(&client, &held.name, options.slot, options.force).await?;
         return held.done(&Released {});
     }
     let Some(grant) = held.grant() else { return Err(held.missing_grant().await) };
-    held.agent.agent().await?.release(&held.name, &grant).await?;
+    held.query.agent.agent().await?.release(&held.name, &grant).await?;
     held.done(&Released {})
 }
 
@@ -290,11 +283,6 @@ fn variables(granted: &Granted) -> String {
         "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_FENCING={fencing}\n\
          export PEERLOCK_SLOT={slot}\n"
     )
-}
-
-/// Prints a result as one line of JSON.
-pub fn print_json(result: &impl Serialize) -> Result<()> {
-    print(&(json!(result).to_string() + "\n"))
 }
 
 /// Prints a result with one write.

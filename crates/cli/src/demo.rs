@@ -124,9 +124,9 @@ async fn demo(options: &Options) -> Result<()> {
     serve(vec![listener], demo, end(signals, options.runs_for)).await;
 
     faults.abort();
-    let entries = stage.entries.load(Ordering::Relaxed);
+    let grants = stage.grants.load(Ordering::Relaxed);
     stage.end().await;
-    _ = writeln!(stdout(), "{entries} entries in {:.1} s.", started.elapsed().as_secs_f64());
+    _ = writeln!(stdout(), "{grants} grants in {:.1} s.", started.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -148,7 +148,7 @@ struct Stage {
     demo: Demo,
     actors: Vec<Mutex<Actor>>,
     clients: watch::Sender<u16>,
-    entries: Arc<AtomicU64>,
+    grants: Arc<AtomicU64>,
     _dir: Dir,
 }
 
@@ -156,9 +156,9 @@ impl Stage {
     async fn begin(options: &Options, demo: Demo) -> Result<Self> {
         let (dir, secret) = (Dir::make()?, Secret::generate());
         let (clients, many) = watch::channel(0);
-        let entries = Arc::new(AtomicU64::new(0));
+        let grants = Arc::new(AtomicU64::new(0));
         let names: Arc<[String]> = (0..usize::from(options.resources)).map(name).collect();
-        let plan = Plan { names, hold: options.hold, think: options.think, entries: Arc::clone(&entries) };
+        let plan = Plan { names, hold: options.hold, think: options.think, grants: Arc::clone(&grants) };
         let workload = Workload { plan, many };
         let actor = |number: usize, join| Actor {
             number,
@@ -191,7 +191,7 @@ impl Stage {
         vote(&services).await.map_err(peerlock::StartError::Join)?;
         (1..).zip(services).for_each(|(number, service)| demo.enter(number, service));
         let actors = actors.into_iter().map(Mutex::new).collect();
-        let stage = Self { demo, actors, clients, entries, _dir: dir };
+        let stage = Self { demo, actors, clients, grants, _dir: dir };
         stage.set_clients(options.clients);
         Ok(stage)
     }

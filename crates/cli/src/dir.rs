@@ -221,7 +221,8 @@ pub fn unmark_drained(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a private directory, or checks an existing one: another user with write access could replace files and sockets.
+/// Creates a private directory, or checks an existing one: another user with write access could replace files and
+/// sockets.
 pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;

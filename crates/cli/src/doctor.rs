@@ -11,7 +11,8 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::client::{AgentArgs, print};
+use crate::client::print;
+use crate::query::QueryArgs;
 use crate::{Error, Result};
 use evidence::collect;
 use judge::judge;
@@ -28,11 +29,8 @@ Exit codes: 0 if nothing is bad, 1 if something is bad or no agent is running
 Example:
   peerlock doctor --json | jq -r '.findings[] | select(.level != \"ok\") | .what'")]
 pub struct Options {
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    agent: AgentArgs,
+    query: QueryArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -56,9 +54,9 @@ struct Finding {
 }
 
 pub async fn run(options: &Options) -> Result<ExitCode> {
-    let findings = judge(&collect(&options.agent).await?);
+    let findings = judge(&collect(&options.query.agent).await?);
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-    let text = match options.json {
+    let text = match options.query.json {
         true => json!({ "level": worst, "findings": findings }).to_string() + "\n",
         false => lines(&findings, in_colour()),
     };

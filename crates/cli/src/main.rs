@@ -12,7 +12,7 @@ mod demo;
 mod dir;
 mod doctor;
 mod error;
-mod here;
+mod local_peer;
 mod pages;
 mod query;
 mod run;
@@ -100,7 +100,7 @@ mod tests {
 
     /// Detects clashing option names, which clap otherwise reports only when the command is used.
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

@@ -13,17 +13,18 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
-use crate::admin::part;
+use crate::admin::role;
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
+/// The options of a command that prints an answer.
 #[derive(Args)]
-struct QueryArgs {
+pub struct QueryArgs {
     /// Print JSON instead of text
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     #[command(flatten)]
-    agent: AgentArgs,
+    pub agent: AgentArgs,
 }
 
 /// List the resources of the cluster by name
@@ -73,8 +74,9 @@ pub struct Watch {
 }
 
 impl QueryArgs {
-    fn answer<T: Serialize>(&self, observed: &T, table: impl Fn(&T) -> String) -> Result<ExitCode> {
-        print(&if self.json { json!(observed).to_string() + "\n" } else { table(observed) })?;
+    /// Prints an answer as text, or as one line of JSON.
+    pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<ExitCode> {
+        print(&if self.json { json!(answer).to_string() + "\n" } else { text(answer) })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -82,15 +84,15 @@ impl QueryArgs {
 pub async fn ls(options: &Ls) -> Result<ExitCode> {
     let Ls { prefix, after, limit, query } = options;
     let listing = Listing { prefix: prefix.clone().unwrap_or_default(), after: after.clone(), limit: *limit };
-    query.answer(&query.agent.agent().await?.list(&listing).await?, |all| resource_table(all))
+    query.print(&query.agent.agent().await?.list(&listing).await?, |all| resource_table(all))
 }
 
 pub async fn show(options: &Show) -> Result<ExitCode> {
-    options.query.answer(&options.query.agent.agent().await?.show(&options.name).await?, details)
+    options.query.print(&options.query.agent.agent().await?.show(&options.name).await?, details)
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
-    options.query.answer(&options.query.agent.agent().await?.peers().await?, |all| peer_table(all))
+    options.query.print(&options.query.agent.agent().await?.peers().await?, |all| peer_table(all))
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {
@@ -206,7 +208,7 @@ fn peer_table(all: &[PeerView]) -> String {
             peer.address.clone(),
             state.to_owned(),
             roughly(peer.since),
-            part(peer.voter).to_owned(),
+            role(peer.voter).to_owned(),
             session,
             peer.version.map_or_else(unknown, |version| version.to_string()),
             peer.peer.to_string(),

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{AgentArgs, RequestArgs};
 use crate::error::exit;
-use crate::here::{LocalPeer, PeerArgs};
+use crate::local_peer::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration, start};
 pub use label::of as label;
 use lease::LeaseTimes;
@@ -103,7 +103,7 @@ pub struct Options {
     json: bool,
     #[command(flatten, next_help_heading = "As a peer")]
     peer: PeerArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "With an agent")]
     agent: AgentArgs,
     /// Do not use an agent: join the cluster from this process (needs --join or --alone)
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]

@@ -15,9 +15,9 @@ use peerlock::{Endpoint, NetworkError, PeerView, Secret, StartError, places};
 use peerlock_http::SecretView;
 use peerlock_http::client::Agent;
 
-use crate::client::{AgentArgs, print, print_json};
+use crate::client::{AgentArgs, print};
 use crate::error::exit;
-use crate::query::{host_name, table};
+use crate::query::{QueryArgs, host_name, table};
 use crate::say::say;
 use crate::{Error, Result, start};
 
@@ -51,13 +51,7 @@ enum What {
         file: Option<PathBuf>,
     },
     /// Show the agent's secret, and the one that each other machine has proved
-    Show {
-        /// Print JSON instead of a table
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        agent: AgentArgs,
-    },
+    Show(QueryArgs),
     /// Create a new secret, valid beside the old one: the first step, on one machine
     Rotate(Change),
     /// Reload the secret and the bearer token from their files, like SIGHUP
@@ -89,7 +83,7 @@ struct Change {
 pub async fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
         What::New { file } => new(file.clone().map_or_else(own, Ok)?),
-        What::Show { json, agent } => show(&local(agent)?.ok_or_else(not_running)?, *json).await,
+        What::Show(query) => show(&local(&query.agent)?.ok_or_else(not_running)?, query).await,
         What::Rotate(change) => rotate(change).await,
         What::Reload { agent } => reload(&local(agent)?.ok_or_else(not_running)?).await,
         What::Finish { change, force } => finish(change, *force).await,
@@ -265,12 +259,9 @@ impl Proof {
     }
 }
 
-async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
+async fn show(agent: &Agent, query: &QueryArgs) -> Result<ExitCode> {
     let observed = view(agent).await?;
-    if json {
-        print_json(&observed)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let peers = agent.cluster().await?.peers;
     let row = |peer: &PeerView| {
         let proved = match Proof::of(peer, &observed) {
             _ if peer.is_me => observed.fingerprints.join(", "),
@@ -281,10 +272,11 @@ async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
         };
         [host_name(&peer.name, peer.peer), peer.address.clone(), proved]
     };
-    let rows = agent.cluster().await?.peers.iter().map(row).collect();
-    let head = format!("{}: {}\n", observed.file, in_words(&observed.fingerprints));
-    print(&(head + &table(["host", "address", "proved"], rows)))?;
-    Ok(ExitCode::SUCCESS)
+    let rows = peers.iter().map(row).collect();
+    query.print(&observed, |observed| {
+        let head = format!("{}: {}\n", observed.file, in_words(&observed.fingerprints));
+        head + &table(["host", "address", "proved"], rows)
+    })
 }
 
 fn in_words(fingerprints: &[String]) -> String {

@@ -78,7 +78,7 @@ fn version_has_program_number_and_commit() {
 
 #[test]
 fn mistyped_word_gets_a_suggestion() {
-    for (typed, said) in [
+    for (typed, expected) in [
         ("rnu ls -- true", Some("'run'")),
         ("shwo r", Some("'show'")),
         ("relase r", Some("a similar subcommand exists: 'release'")),
@@ -90,12 +90,12 @@ fn mistyped_word_gets_a_suggestion() {
         ("run r true", Some("after `--`")),
     ] {
         let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
-        let notified = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{typed}: {notified}");
-        assert!(said.is_none_or(|said| notified.contains(said)), "{typed}: {notified}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{typed}: {stderr}");
+        assert!(expected.is_none_or(|expected| stderr.contains(expected)), "{typed}: {stderr}");
         assert!(
-            said.is_some() || !notified.contains("similar") && !notified.contains("as a value"),
-            "{typed}: {notified}"
+            expected.is_some() || !stderr.contains("similar") && !stderr.contains("as a value"),
+            "{typed}: {stderr}"
         );
     }
 }

@@ -1,7 +1,6 @@
 //! Suggestions for mistyped names.
 
-/// Returns the `known` names that contain `name`, otherwise the most similar ones, if at most half of it differs. None for
-/// an empty name.
+/// Returns the `known` names that contain `name`, otherwise the most similar ones, if at most half of it differs.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
     if name.is_empty() {
         return Vec::new();

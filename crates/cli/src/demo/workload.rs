@@ -22,7 +22,7 @@ pub struct Plan {
     pub names: Arc<[String]>,
     pub hold: Span,
     pub think: Span,
-    pub entries: Arc<AtomicU64>,
+    pub grants: Arc<AtomicU64>,
 }
 
 impl Workload {
@@ -54,7 +54,7 @@ async fn request_and_release(service: Service, label: String, plan: Plan) {
         let name = &*plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
         match service.acquire(Request::new(name).label(&*label)).await {
             Ok(grant) => {
-                plan.entries.fetch_add(1, Ordering::Relaxed);
+                plan.grants.fetch_add(1, Ordering::Relaxed);
                 tokio::select! {
                     () = pause(&mut rng, plan.hold) => {}
                     // Stop: the slot may be granted to another client.

@@ -46,7 +46,7 @@ pub struct Rates {
 pub enum AgentState {
     Running(Box<Running>),
     /// It exists without a valid answer.
-    Mute {
+    Unresponsive {
         endpoint: String,
         why: String,
     },
@@ -103,7 +103,9 @@ pub async fn collect(agent: &AgentArgs) -> Result<Evidence> {
     };
     let path = match &observed {
         AgentState::Running(running) => running.about.program.data_dir.as_ref().map(PathBuf::from),
-        AgentState::Mute { .. } | AgentState::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
+        AgentState::Unresponsive { .. } | AgentState::Absent { .. } => {
+            Some(places::data_dir().map_err(StartError::from)?)
+        }
     };
     let is_running = matches!(observed, AgentState::Running(_));
     let dir = path.filter(|_| is_here).map(|path| inspect(&path, is_running));
@@ -130,11 +132,13 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
         Ok((about, cluster?, resources.unwrap_or_else(|_| Err(late()))))
     };
     match timeout(PATIENCE * 2, asked).await {
-        Err(_) => AgentState::Mute { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) },
+        Err(_) => {
+            AgentState::Unresponsive { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) }
+        }
         Ok(Err(Refusal::NoAgent { why, .. })) => {
             AgentState::Absent { why: Some(format!("no agent answers at {endpoint}: {why}")) }
         }
-        Ok(Err(error)) => AgentState::Mute { endpoint, why: error.to_string() },
+        Ok(Err(error)) => AgentState::Unresponsive { endpoint, why: error.to_string() },
         Ok(Ok((about, cluster, resources))) => {
             let stalled = match &resources {
                 Ok(all) => stalled(agent, all).await,

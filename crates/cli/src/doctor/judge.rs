@@ -68,7 +68,7 @@ fn away(peer: &PeerView) -> String {
 fn agent(observed: &AgentState, dir: Option<&Dir>) -> Finding {
     match observed {
         AgentState::Running(running) => runs(running),
-        AgentState::Mute { endpoint, why } => {
+        AgentState::Unresponsive { endpoint, why } => {
             let pid = dir.and_then(|dir| dir.last.as_ref()).map(|last| last.pid.to_string());
             let process = pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default();
             let what = format!("the agent at {endpoint}{process} does not answer correctly: {why}");
@@ -188,8 +188,8 @@ fn others(Running { about, .. }: &Running) -> Vec<Finding> {
         let todo = match is_joined {
             true => format!(
                 "Both clusters grant slots of the same names. To move this host there, restart its agent with the same \
-                 --join: it changes the cluster if it holds nothing and no other host is a member, and otherwise \
-                 reports the obstacle. To stay, correct --join. Its own cluster is in {ours}."
+                 --join: it joins if it holds nothing and its own cluster has no other host; otherwise it reports the \
+                 obstacle. To stay, correct --join. Its own cluster is in {ours}."
             ),
             false => "Both clusters grant slots of the same names. Move the hosts of one cluster to the other, or \
                       give it another secret."
@@ -217,8 +217,8 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     }
     let host = format!("{} of {} connected: {names}", up.len(), voters.len());
     if up.len() < majority {
-        let what = format!("{host}; not connected to {}: no majority", listed(gone, away));
-        let todo = "Nothing is granted without a majority: start their agents, or fix the network. Only if they are \
+        let what = format!("{host}; not connected to {}: no quorum", listed(gone, away));
+        let todo = "Nothing is granted without a quorum: start their agents, or fix the network. Only if they are \
                     lost for good: `peerlock recover`.";
         return advice(Level::Bad, "voters", what, todo);
     }
@@ -382,7 +382,7 @@ fn left_behind(dir: &Dir) -> Vec<Finding> {
         None => finding(Level::Ok, "voters", "this host does not vote".to_owned()),
         Some((_, None)) => {
             let what = "this host is a voter without a running agent".to_owned();
-            advice(Level::Warn, "voters", what, "Start its agent: without a majority of the voters nothing is granted.")
+            advice(Level::Warn, "voters", what, "Start its agent: without a quorum nothing is granted.")
         }
         Some((_, Some(damage))) => advice(
             Level::Bad,

@@ -9,7 +9,7 @@ use peerlock_supervise::Notice;
 use serde_json::json;
 
 use crate::Error;
-use crate::here::{LocalPeer, on_this_machine};
+use crate::local_peer::{LocalPeer, on_this_machine};
 use crate::say::{notify, say};
 
 use super::waiting::WaitingLine;

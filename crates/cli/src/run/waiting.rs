@@ -128,8 +128,8 @@ mod tests {
             (progress.ahead, progress.expected) = (ahead, expected_ms.map(Duration::from_millis));
             assert_eq!(line("r", progress, Duration::from_secs(waited), None), words);
         }
-        let said = line("r", Progress::default(), Duration::from_secs(5), Some("ada"));
-        assert!(said.ends_with("position; waited 5 s; held by ada"), "{said}");
+        let text = line("r", Progress::default(), Duration::from_secs(5), Some("ada"));
+        assert!(text.ends_with("position; waited 5 s; held by ada"), "{text}");
     }
 
     #[test]

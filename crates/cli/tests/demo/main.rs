@@ -130,8 +130,8 @@ fn page_shows_the_running_demo() {
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 
     let place = demo.page.trim_start_matches("http://").split('/').next().unwrap().to_owned();
-    let (status, said) = demo.end("-TERM");
-    assert!(status.success() && said.contains(" entries in "), "{status}: {said}");
+    let (status, output) = demo.end("-TERM");
+    assert!(status.success() && output.contains(" grants in "), "{status}: {output}");
     wait_for(&browser, "the page reports the missing answer", "/does not answer; retrying/.test(text('#status'))");
     let demo = Demo::start(&[&options[..], &["--http", &place]].concat());
     wait_for(&browser, "the previous token is refused", "/requires a token/.test(text('#status'))");
@@ -304,12 +304,12 @@ fn page_of_an_agent_shows_its_peer_without_controls() {
 fn demo_with_a_time_limit_exits_with_a_summary() {
     let mut demo = Demo::start(&["--peers", "3", "--slots", "1", "--hold", "1ms", "--think", "1ms", "--for", "500ms"]);
     assert!(demo.page.starts_with("http://127.0.0.1:"), "{}", demo.page);
-    let mut said = String::new();
-    demo.output.read_to_string(&mut said).unwrap();
+    let mut output = String::new();
+    demo.output.read_to_string(&mut output).unwrap();
     assert!(demo.process.wait().unwrap().success());
     assert_eq!(demo.dir.path().read_dir().unwrap().count(), 0, "the directory is empty");
-    let entries: u64 = said.lines().last().unwrap().split_once(" entries in ").unwrap().0.parse().unwrap();
-    assert!(entries > 0, "{said}");
+    let grants: u64 = output.lines().last().unwrap().split_once(" grants in ").unwrap().0.parse().unwrap();
+    assert!(grants > 0, "{output}");
 }
 
 #[test]
@@ -320,11 +320,11 @@ fn invalid_options_of_the_demo_are_refused() {
         (&["--hold", "soon"], 64, "is not a duration"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_peerlock")).arg("demo").args(options).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(words), "{options:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && stderr.contains(words), "{options:?}: {stderr}");
     }
     let mut nowhere = Command::new(env!("CARGO_BIN_EXE_peerlock"));
     let output = nowhere.args(["demo", "--no-open"]).env("TMPDIR", "/proc").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(73) && said.contains("Set TMPDIR"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(73) && stderr.contains("Set TMPDIR"), "{stderr}");
 }

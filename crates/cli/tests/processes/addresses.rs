@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::world::{World, meet};
 
-/// The second agent advertises another address of the machine. The third joins the first, and dials the second there.
 #[tokio::test]
 async fn agent_is_dialled_at_its_advertised_address() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);

@@ -30,7 +30,6 @@ async fn answers(world: &World, started: Vec<Started>) -> Vec<Agent> {
     agents
 }
 
-/// No cluster is created before all five are connected, and then only one.
 #[tokio::test]
 async fn first_boot_in_a_partition_creates_one_cluster() {
     let Some(network) = network(5) else { return };

@@ -17,7 +17,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time in which a client holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stay {
     client: u64,
@@ -33,7 +32,6 @@ struct Stay {
     waits: Option<u64>,
 }
 
-/// The actions of the clients.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub struct Summary {
     pub entries: BTreeMap<u64, usize>,
@@ -67,7 +65,6 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads further lines.
     pub fn read(&mut self, text: &str) -> Result<(), String> {
         text.lines().try_for_each(|line| self.line(line))
     }
@@ -186,12 +183,10 @@ impl Log {
         gaps
     }
 
-    /// Returns whether a client has a pending request with a known position.
     pub fn waits(&self, client: u64) -> bool {
         self.asked.get(&client).is_some_and(|(_, waits)| waits.is_some())
     }
 
-    /// Returns the longest time from a request to its grant, in nanoseconds.
     pub fn longest_wait(&self) -> u64 {
         self.stays.iter().filter_map(|stay| Some(stay.from - stay.asked?)).max().unwrap_or_default()
     }
@@ -248,7 +243,6 @@ fn at_most(slots: usize, stays: &[Stay]) -> Result<(), String> {
     Ok(())
 }
 
-/// A checker that detects nothing would be worthless.
 mod tests {
     use super::*;
 

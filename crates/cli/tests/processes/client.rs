@@ -63,7 +63,6 @@ fn open(log: &Path) -> File {
     OpenOptions::new().append(true).create(true).open(log).unwrap()
 }
 
-/// The pause of a client that continues after an error.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// No test, but the main function of a client.
@@ -182,7 +181,6 @@ impl TaskRun {
         Ok(used)
     }
 
-    /// Holds the slot for the given time, but only while the lease is valid.
     async fn remain(&mut self, granted: &Granted, mut until: u64) {
         let Granted { grant, fencing, slot, .. } = granted;
         let (number, leave) = (self.task.number, now() + self.task.stay.as_nanos() as u64);

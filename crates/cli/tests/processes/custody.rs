@@ -21,7 +21,6 @@ async fn detached_grant_outlives_its_agent() {
         agent = world.restart(agent).await;
         let refused = until("an answer", async || match agent.api.acquire(&hour()).await {
             Ok(second) => panic!("a second holder: {second:?} beside {first:?}"),
-            // The recovery is not complete yet.
             Err(Error::Recovering { .. } | Error::NoMajority { .. }) => None,
             Err(error) => Some(error),
         })
@@ -42,7 +41,7 @@ async fn agent_without_a_quorum_names_missing_voters() {
     agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
     let alone = agents.into_iter().next_back().unwrap();
     let socket = alone.socket.clone();
-    let _begun = world.relaunch(alone);
+    let _starting = world.relaunch(alone);
     let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
     let error = until("an answer", async || match api.acquire(&Request::new(NAME).try_only()).await {
         Ok(granted) => panic!("granted without a quorum: {granted:?}"),

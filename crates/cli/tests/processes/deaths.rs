@@ -35,7 +35,6 @@ async fn killed_clients_free_slots_and_positions_at_once() {
     let mut clients: Vec<_> = (0..9).map(|n| world.client(&agents[n % 3], ENDLESS, true)).collect();
     world.more(50).await;
     for round in 0..25 {
-        // Most victims wait; every fifth holds a slot.
         let victim = match round % 5 {
             0 => frozen_holder(&world, &mut clients).await,
             _ => clients.swap_remove(world.rng.below(9) as usize),
@@ -157,7 +156,6 @@ async fn leaving_agents_do_not_disturb_others() {
     let summary = finish(&world, &mut clients).await;
     let notified: Vec<u64> = summary.errors.iter().map(|(client, _)| *client).collect();
     assert_eq!(notified, gone, "{:?}", summary.errors);
-    // A draining agent waits for its holders.
     assert!(summary.lost.iter().all(|client| gone.contains(client)), "{:?}", summary.lost);
     assert!(clients.iter().all(|client| summary.of(client.number) > 0), "{summary:?}");
 }

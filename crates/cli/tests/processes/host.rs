@@ -82,7 +82,6 @@ async fn other_user_needs_the_socket_group_of_the_agent() {
     }
     let machine = Machine::new();
     fs::set_permissions(machine.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    // Other users may not reach the directory of the program.
     fs::copy(env!("CARGO_BIN_EXE_peerlock"), machine.path("peerlock")).unwrap();
     let script = r#"
         mount -t tmpfs -o mode=755 tmpfs /run || exit 99
@@ -93,7 +92,7 @@ async fn other_user_needs_the_socket_group_of_the_agent() {
         ./peerlock run --agent /run/peerlock/agent.sock r -- sh -c "$waits" & holder=$!
         while ! test -e in; do sleep 0.05; done
         setpriv --reuid 65534 --regid 65534 --clear-groups env -i HOME="$1/home" PATH="$PATH" \
-            ./peerlock run --try r -- sh -c 'echo > home/beside' 2> said; echo $? > code
+            ./peerlock run --try r -- sh -c 'echo > home/beside' 2> stderr; echo $? > code
         touch go; wait $holder; kill $agent; wait $agent
         find home -mindepth 1 > made
     "#;
@@ -105,16 +104,15 @@ async fn other_user_needs_the_socket_group_of_the_agent() {
         let ended = code("the script", &mut story).await;
         let read = |name: &str| fs::read_to_string(machine.path(name)).unwrap_or_default();
         assert_ne!(ended, Some(99), "no mount namespace");
-        assert_eq!(read("code"), format!("{expected}\n"), "{options}: {}", read("said"));
+        assert_eq!(read("code"), format!("{expected}\n"), "{options}: {}", read("stderr"));
         assert_eq!(read("made"), "", "no second holder and no cluster of its own");
-        for left in ["in", "go", "code", "said", "made"] {
+        for left in ["in", "go", "code", "stderr", "made"] {
             fs::remove_file(machine.path(left)).unwrap();
         }
         fs::remove_dir(machine.path("home")).unwrap();
     }
 }
 
-/// Many runs start at once without an agent: one of them starts it, and all are served.
 async fn all_are_served(runs: usize, options: &str) {
     let machine = Machine::new();
     let log = machine.path("entries");

@@ -30,7 +30,7 @@ fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
         let line = line.unwrap();
         if line.contains("\"waiting\"") {
             // The receiver is gone after the first line.
-            let _heard = queued.send(());
+            _ = queued.send(());
         } else if line.contains("\"granted\"") {
             return is_alive(pid);
         }

@@ -16,7 +16,6 @@ fn time_to_kill() -> Duration {
     Duration::from_secs_f64(60.0 * minutes)
 }
 
-/// Starts a cluster with two clients per agent, which continue after errors and share three slots.
 async fn at_work(agents: usize) -> (World, Vec<Agent>, Vec<Process>) {
     let mut world = World::new(3, Duration::from_secs(60), BRIEF);
     (world.session, world.persists) = (Some(SESSION), true);
@@ -84,7 +83,6 @@ async fn random_agent_killed_every_few_seconds_recovers() {
     finish(&world, clients, &format!("{kills} kills in {:?}", time_to_kill())).await;
 }
 
-/// All agents are stopped and started again, alternately by SIGTERM and SIGKILL.
 #[tokio::test]
 async fn cluster_stopped_under_load_continues() {
     let (world, mut agents, clients) = at_work(5).await;
@@ -100,7 +98,6 @@ async fn cluster_stopped_under_load_continues() {
     finish(&world, clients, &format!("all five stopped {} times", rounds(2))).await;
 }
 
-/// The processes to kill while others wait.
 #[derive(Clone, Copy, Debug)]
 enum Victims {
     Coordinator,
@@ -110,7 +107,6 @@ enum Victims {
     WaiterAndHolder,
 }
 
-/// The remaining waiters are granted the slot in the order of their requests.
 #[tokio::test]
 async fn waiters_keep_their_order_after_kills() {
     for _ in 0..rounds(1) {

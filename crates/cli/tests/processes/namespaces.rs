@@ -112,7 +112,6 @@ async fn voters(agents: &[Agent], asked: &Agent) -> Option<(Vec<usize>, Option<u
     Some((voters, leader))
 }
 
-/// A failure of the network.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     /// The link of this machine is down.

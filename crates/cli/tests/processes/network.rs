@@ -22,13 +22,12 @@ impl Drop for Network {
 
 fn ip(args: &str) -> Result<(), String> {
     let output = Command::new("ip").args(args.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", said.trim()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", stderr.trim()))
 }
 
 impl Network {
     fn new(machines: usize) -> Result<Self, String> {
-        // Tests of one process run concurrently.
         static NETWORKS: AtomicU64 = AtomicU64::new(0);
         let id = format!("{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
         let hub = format!("peerlock-{id}-hub");

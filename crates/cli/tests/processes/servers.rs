@@ -26,7 +26,6 @@ cd "$ALL"
 set +e
 "#;
 
-/// Starts the agent as its unit does, and waits until it is ready.
 const SYSTEMCTL: &str = r#"#!/bin/bash
 unit=/etc/systemd/system/peerlock.service
 case "$*" in
@@ -49,7 +48,6 @@ case "$1 $3" in
 esac
 "#;
 
-/// A shell on a machine, killed with all its processes when dropped.
 struct Server {
     shell: Child,
     input: ChildStdin,

@@ -62,7 +62,6 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     });
 }
 
-/// Starts an agent that others reach only through the relay.
 async fn agent(world: &mut World, relay: &Relay, join: &[SocketAddr]) -> (Agent, SocketAddr) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let relayed = relay.to(free);

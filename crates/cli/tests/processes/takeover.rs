@@ -36,7 +36,6 @@ impl Drop for Job {
     }
 }
 
-/// Starts a job that writes the lines of a stay into the log.
 fn job(mut run: Command, number: u64, stay: Duration, (log, output): (&Path, fs::File)) -> Job {
     let script = format!(
         "t() {{ read up _ < /proc/uptime; echo $((${{up%.*}} * 1000000000 + 1${{up#*.}}0000000 - 1000000000)); }}\n\
@@ -107,7 +106,6 @@ impl Machine {
         command.spawn().unwrap()
     }
 
-    /// Returns the process of the agent, as recorded in its lock file.
     pub fn pid(&self) -> Option<Pid> {
         let lock = fs::read_to_string(self.path("data/agent.lock")).ok()?;
         lock.lines().next()?.parse().ok().map(Pid::from_raw)

@@ -9,7 +9,6 @@ use tokio::net::TcpSocket;
 
 use super::world::{ANY_PORT, ENDLESS, World, meet, metric, until, until_written};
 
-/// Opens connections that send nothing, from addresses of their own.
 async fn silent(port: SocketAddr, count: u32) -> Vec<tokio::net::TcpStream> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
@@ -42,7 +41,6 @@ async fn unauthenticated_connections_do_not_disturb_the_cluster() {
     }
     for _ in 0..20 {
         let noise: Vec<u8> = (0..2_000).map(|_| world.rng.bits() as u8).collect();
-        // The agent may close it before all of it is sent.
         let _ = TcpStream::connect(port).unwrap().write_all(&noise);
     }
     let idle = silent(port, 1000).await;

@@ -8,7 +8,6 @@ const AGENTS: usize = 8;
 const CLIENTS: usize = 32;
 const ENTRIES: u64 = 313;
 
-/// Half of the clients bind their grants to connections, half use detached grants.
 #[tokio::test]
 async fn ten_thousand_grants_of_32_clients_are_exclusive() {
     let mut world = World::new(3, Duration::from_secs(60), Duration::ZERO);

@@ -35,7 +35,6 @@ pub const ENDLESS: u64 = u64::MAX;
 
 pub const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// A process, killed when dropped.
 pub struct Process {
     child: Child,
     pub number: u64,
@@ -109,14 +108,12 @@ pub struct World {
     pub slots: u32,
     pub ttl: Duration,
     pub stay: Duration,
-    /// The session length, if not the default.
     pub session: Option<Duration>,
     /// Whether clients continue after an error.
     pub persists: bool,
     pub env: Vec<(String, String)>,
     clients: u64,
     agents: u64,
-    /// The log of the clients, and up to which byte it was read.
     log: RefCell<(u64, Log)>,
 }
 
@@ -142,7 +139,6 @@ impl Drop for World {
     }
 }
 
-/// Waits until `answer` returns something.
 pub async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     let answered = async {
         loop {
@@ -216,7 +212,6 @@ impl World {
         fs::read_to_string(self.path(&format!("agent-{agent:02}.log"))).unwrap()
     }
 
-    /// Returns a file with a secret that depends on the name only.
     fn secret(&self, name: &str) -> PathBuf {
         use std::os::unix::fs::OpenOptionsExt as _;
         let path = self.path(&format!("{name}.secret"));
@@ -236,7 +231,6 @@ impl World {
         self.answers(self.launch(command, socket)).await
     }
 
-    /// Starts an agent with the command that was created last.
     pub fn launch(&self, command: Command, socket: PathBuf) -> Started {
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(OsString::from).collect();
         Started { process: self.spawn(command), socket, command: words }
@@ -259,7 +253,6 @@ impl World {
     pub fn relaunch_as_before(&self, agent: Agent) -> Started {
         let Agent { process, socket, address, mut command, .. } = agent;
         let number = process.number;
-        // Waits for the exit.
         drop(process);
         if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
             *listens = address.to_string().into();
@@ -294,8 +287,8 @@ impl World {
             api.peers().await.ok()
         })
         .await;
-        let said = self.output_of(process.number);
-        let address = said.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
+        let log = self.output_of(process.number);
+        let address = log.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("an address in its log").parse().unwrap();
         Agent { process, socket, address, api, command }
     }
@@ -309,7 +302,6 @@ impl World {
         again
     }
 
-    /// Starts a cluster of connected agents.
     pub async fn cluster(&mut self, agents: usize) -> Vec<Agent> {
         let mut all: Vec<Agent> = vec![self.agent(&[]).await];
         while all.len() < agents {
@@ -358,7 +350,6 @@ impl World {
         self.with_log(|log| log.summary().clone())
     }
 
-    /// Checks the log after all clients have exited, and returns their actions.
     pub fn check(&self) -> Summary {
         self.with_log(|log| log.check(self.slots as usize)).unwrap_or_else(|wrong| panic!("{wrong}"));
         self.tally()
@@ -385,7 +376,6 @@ impl World {
     }
 }
 
-/// Returns how often to repeat a test: `ROUNDS`, or `usually`.
 pub fn rounds(usually: usize) -> usize {
     std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
 }
@@ -413,7 +403,6 @@ pub async fn agent_of(agents: &[Agent], find: impl AsyncFn() -> Option<PeerId>) 
     .await
 }
 
-/// Waits until each of these agents is connected to `up` peers, itself included.
 pub async fn meet(agents: &[Agent], up: usize) {
     for agent in agents {
         until("peers that know each other", async || {
@@ -433,13 +422,12 @@ pub async fn voted(agents: &[Agent], voters: usize) {
         (vote == voters).then_some(())
     })
     .await;
-    // With the same leader, the first entry follows the one that ends the change. When the second is decided, a
-    // majority has applied that one.
+    // With the same leader, the first grant is decided after the entry that ends the change; the second one makes that
+    // decision known to a majority.
     for decision in ["left", "settled"] {
         let name = format!("{decision} {}", now());
         let founds = Request::new(name.as_str()).try_only();
         let granted = until("a decision", async || agents[0].api.acquire(&founds).await.ok()).await;
-        // The grant is gone if the session has expired meanwhile.
         _ = agents[0].api.release(&name, &granted.grant).await;
     }
 }

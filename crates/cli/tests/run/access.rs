@@ -63,16 +63,15 @@ fn directory_writable_by_others_is_refused() {
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         for arguments in ["run r -- true", "agent --listen 127.0.0.1:0"] {
             let mut command = dir.peerlock(arguments);
-            let (code, _, said) = Running::start(command.env(variable, &open)).ends();
-            assert_eq!(code, 66, "{arguments}: {said}");
-            assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
+            let (code, _, stderr) = Running::start(command.env(variable, &open)).ends();
+            assert_eq!(code, 66, "{arguments}: {stderr}");
+            assert!(stderr.contains(&open.display().to_string()) && stderr.contains("chmod 700"), "{stderr}");
             assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "the directory is unchanged");
         }
     }
-    // The same for the directory of a second socket.
     let options = format!("--http unix:{} --http unix:{}", dir.socket().display(), dir.path("r/s").display());
-    let (code, _, said) = Running::start(&mut dir.peerlock(&format!("agent {options}"))).ends();
-    assert!(code == 66 && !dir.path("data").exists(), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("agent {options}"))).ends();
+    assert!(code == 66 && !dir.path("data").exists(), "{code} {stderr}");
 }
 
 #[test]
@@ -89,20 +88,19 @@ fn port_requires_the_token() {
         before = made;
         agent.line(|line| line.contains("ready").then(|| assert!(!line.contains(before.trim()), "{line}")));
         let ask = |options: &str| Running::start(&mut dir.peerlock(&format!("ls --agent {port} {options}"))).ends();
-        let (code, _, said) = ask("");
-        assert!(code == 77 && said.contains("--token-file"), "{code} {said}");
+        let (code, _, stderr) = ask("");
+        assert!(code == 77 && stderr.contains("--token-file"), "{code} {stderr}");
         let with_token = format!("--token-file {}", token.display());
         assert_eq!(ask(&with_token).0, 0);
         fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
-        let (code, _, said) = ask(&with_token);
-        assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
+        let (code, _, stderr) = ask(&with_token);
+        assert!(code == 66 && stderr.contains("chmod 600"), "{code} {stderr}");
         fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     }
-    // The agent refuses its own file if others can read it.
     fs::set_permissions(&token, Permissions::from_mode(0o640)).unwrap();
     let mut agent = dir.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
-    let (code, _, said) = Running::start(&mut agent).ends();
-    assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut agent).ends();
+    assert!(code == 66 && stderr.contains("chmod 600"), "{code} {stderr}");
 }
 
 #[test]
@@ -112,8 +110,8 @@ fn lease_beyond_the_limit_is_refused() {
         let (_agent, _) = dir.agent(option);
         for command in ["run --try {} r -- true", "acquire --try {} r"] {
             let with = |ttl: &str| Running::start(&mut dir.peerlock(&command.replace("{}", &format!("--ttl {ttl}"))));
-            let (code, _, said) = with(longer).ends();
-            assert!(code == 64 && said.contains("--longest-lease"), "{command}: {code} {said}");
+            let (code, _, stderr) = with(longer).ends();
+            assert!(code == 64 && stderr.contains("--longest-lease"), "{command}: {code} {stderr}");
             assert_eq!(with(longest).ends().0, 0, "{command} {longest}");
         }
     }
@@ -127,9 +125,9 @@ fn guessable_secret_is_refused() {
         fs::write(&secret, text).unwrap();
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
         let mut agent = dir.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", secret.display()));
-        let (code, _, said) = Running::start(&mut agent).ends();
-        assert!(code == 66 && said.contains("openssl rand -hex 32"), "{code} {said}");
-        assert!(!said.contains(text), "{said}");
+        let (code, _, stderr) = Running::start(&mut agent).ends();
+        assert!(code == 66 && stderr.contains("openssl rand -hex 32"), "{code} {stderr}");
+        assert!(!stderr.contains(text), "{stderr}");
     }
 }
 
@@ -137,8 +135,8 @@ fn guessable_secret_is_refused() {
 fn too_low_file_limit_is_refused() {
     let dir = Dir::new();
     let mut limited = with_shell("ulimit -n 32", &dir.peerlock("run r -- true"));
-    let (code, _, said) = Running::start(&mut limited).ends();
-    assert!(code == 71 && said.contains("limit of open files is 32"), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut limited).ends();
+    assert!(code == 71 && stderr.contains("limit of open files is 32"), "{code} {stderr}");
 }
 
 /// Members must leave files for clients and for the agent's own writes.
@@ -166,7 +164,7 @@ fn connections_of_members_leave_files_for_the_agent() {
     }
     let linked = members.iter().filter(|member| member.metrics().up > 0).count();
     assert!((1..=16).contains(&linked), "{linked} members are linked");
-    assert!(!agent.said().contains("Too many open files"), "{}", agent.said());
+    assert!(!agent.stderr().contains("Too many open files"), "{}", agent.stderr());
     drop(runtime);
 }
 

@@ -53,9 +53,9 @@ fn holder_on_another_machine_is_asked_to_stop() {
     let row = table.lines().find(|line| line.starts_with("slot 0")).unwrap();
     assert!(row.split_whitespace().any(|word| word == pid) && row.ends_with(": sh"), "{table}");
 
-    let (code, _, said) = ends(here, "release r --slot 0");
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("slot 0 of r") && said.contains(&format!("process {pid}")), "{said}");
+    let (code, _, stderr) = ends(here, "release r --slot 0");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("slot 0 of r") && stderr.contains(&format!("process {pid}")), "{stderr}");
     assert_eq!(holder.ends_with(76), "asked\n");
     assert!(holder.notifies("lost").as_str().unwrap().contains("revoked by an administrator"));
     assert_eq!(waits.ends_with(0), "next\n");
@@ -66,8 +66,8 @@ fn stubborn_holder_is_dead_before_its_slot_is_free() {
     let Cluster { here, there, .. } = &Cluster::new();
     let mut holder = there.run("--ttl 1h --grace 1s r", &sleeps(there, "pid", ""));
     let pid = there.written("pid");
-    let (code, _, said) = ends(here, "release --slot 0 r");
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = ends(here, "release --slot 0 r");
+    assert_eq!(code, 0, "{stderr}");
     assert!(is_gone(&pid), "the slot is free before the command is dead");
     here.run("--try r", "true").ends_with(0);
     holder.ends_with(76);
@@ -76,32 +76,32 @@ fn stubborn_holder_is_dead_before_its_slot_is_free() {
 #[test]
 fn acquired_slot_is_revoked_immediately() {
     let Cluster { here, there, .. } = &Cluster::new();
-    let (code, granted, said) = ends(there, "acquire --json --label nightly --ttl 1h r");
-    assert_eq!(code, 0, "{said}");
+    let (code, granted, stderr) = ends(there, "acquire --json --label nightly --ttl 1h r");
+    assert_eq!(code, 0, "{stderr}");
     let granted: Value = serde_json::from_str(&granted).unwrap();
 
-    let (code, _, said) = ends(here, "release r");
-    assert_eq!(code, 64, "a release without a grant revokes nothing: {said}");
-    assert!(said.contains("--slot") && said.contains("nightly") && said.contains("PEERLOCK_GRANT"), "{said}");
+    let (code, _, stderr) = ends(here, "release r");
+    assert_eq!(code, 64, "a release without a grant revokes nothing: {stderr}");
+    assert!(stderr.contains("--slot") && stderr.contains("nightly") && stderr.contains("PEERLOCK_GRANT"), "{stderr}");
     here.run("--try r", "true").ends_with(75);
 
-    let (code, _, said) = ends(here, "release r --slot 0");
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = ends(here, "release r --slot 0");
+    assert_eq!(code, 0, "{stderr}");
     here.run("--try r", "true").ends_with(0);
-    let (code, _, said) = ends(there, &format!("renew r --grant {}", granted["grant"].as_str().unwrap()));
-    assert_eq!(code, 76, "{said}");
-    assert!(said.contains("revoked by an administrator"), "{said}");
+    let (code, _, stderr) = ends(there, &format!("renew r --grant {}", granted["grant"].as_str().unwrap()));
+    assert_eq!(code, 76, "{stderr}");
+    assert!(stderr.contains("revoked by an administrator"), "{stderr}");
 }
 
 #[test]
 fn revoked_slot_must_be_unambiguous_and_exist() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    let (code, _, said) = ends(&dir, "release r --slot 0");
-    assert_eq!(code, 66, "no such resource: {said}");
+    let (code, _, stderr) = ends(&dir, "release r --slot 0");
+    assert_eq!(code, 66, "no such resource: {stderr}");
     let holders = ["one", "two"].map(|label| {
-        let (code, granted, said) = ends(&dir, &format!("acquire --json -n 3 --label {label} --ttl 1h r"));
-        assert_eq!(code, 0, "{said}");
+        let (code, granted, stderr) = ends(&dir, &format!("acquire --json -n 3 --label {label} --ttl 1h r"));
+        assert_eq!(code, 0, "{stderr}");
         serde_json::from_str::<Value>(&granted).unwrap()["slot"].as_u64().unwrap()
     });
     let free = (0..3).find(|slot| !holders.contains(slot)).unwrap();
@@ -111,12 +111,12 @@ fn revoked_slot_must_be_unambiguous_and_exist() {
         ("--force".to_owned(), 64, &["several slots", "one", "two"]),
         (format!("--slot {} --grant x", holders[0]), 64, &["--grant"]),
     ] {
-        let (code, _, said) = ends(&dir, &format!("release r {options}"));
-        assert_eq!(code, expected, "{options}: {said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{options}: {said}");
+        let (code, _, stderr) = ends(&dir, &format!("release r {options}"));
+        assert_eq!(code, expected, "{options}: {stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{options}: {stderr}");
     }
-    let (code, _, said) = ends(&dir, &format!("release r --slot {}", holders[0]));
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = ends(&dir, &format!("release r --slot {}", holders[0]));
+    assert_eq!(code, 0, "{stderr}");
     let observed = dir.show("r");
     let held: Vec<&str> = {
         let slots = observed["holders"].as_array().unwrap().iter();
@@ -132,9 +132,9 @@ fn force_frees_the_slot_and_kills_the_holder() {
     let pid = there.written("pid");
     let mut waits = here.run("r", "echo next");
     waits.waits_behind(0);
-    let (code, _, said) = ends(here, "release r --slot 0 --force");
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("by force") && said.contains("may run beside others"), "{said}");
+    let (code, _, stderr) = ends(here, "release r --slot 0 --force");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("by force") && stderr.contains("may run beside others"), "{stderr}");
     assert_eq!(waits.ends_with(0), "next\n");
     // The slot may be granted already: the command gets no grace period.
     holder.ends_with(76);
@@ -151,10 +151,10 @@ fn holder_on_a_frozen_machine_cannot_be_asked() {
     let _holder = there.run("--ttl 1h r", &sleeps(there, "pid", ""));
     there.written("pid");
     there_agent.send(Signal::SIGSTOP);
-    let (code, _, said) = ends(here, "release r --slot 0");
+    let (code, _, stderr) = ends(here, "release r --slot 0");
     there_agent.send(Signal::SIGCONT);
-    assert_eq!(code, 69, "{said}");
-    assert!(said.contains("session"), "{said}");
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("session"), "{stderr}");
 }
 
 #[test]
@@ -162,7 +162,6 @@ fn resource_in_use_is_resized() {
     let Cluster { here, there, .. } = &Cluster::new();
     let mut first = here.run("-n 1 it's", &sleeps(here, "first", "exit 0"));
     here.written("first");
-    // The error message contains the command that helps.
     let mut wrong = there.run("-n 2 it's", "true");
     wrong.ends_with(64);
     let message = wrong.notifies("failed")["message"].as_str().unwrap().to_owned();
@@ -174,11 +173,10 @@ fn resource_in_use_is_resized() {
 
     let mut second = there.run("-n 2 it's", &sleeps(there, "second", "exit 0"));
     there.written("second");
-    let (code, _, said) = ends(here, "resize it's 1");
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = ends(here, "resize it's 1");
+    assert_eq!(code, 0, "{stderr}");
     let mut third = there.run("it's", "echo third");
     third.waits_behind(0);
-    // No holder is stopped. The first released slot is removed.
     second.send(Signal::SIGTERM);
     second.ends_with(0);
     let observed = there.show("it's");
@@ -212,9 +210,9 @@ fn removed_name_continues_its_fencing_numbers() {
     let mut holder = there.run("r", &sleeps(&there, "pid", "exit 0"));
     there.written("pid");
     for dir in [&here, &there] {
-        let (code, _, said) = ends(dir, "remove r");
-        assert_eq!(code, 75, "{said}");
-        assert!(said.contains("r was not removed: a client at") && said.contains("peerlock show r"), "{said}");
+        let (code, _, stderr) = ends(dir, "remove r");
+        assert_eq!(code, 75, "{stderr}");
+        assert!(stderr.contains("r was not removed: a client at") && stderr.contains("peerlock show r"), "{stderr}");
     }
     holder.send(Signal::SIGTERM);
     holder.ends_with(0);
@@ -240,19 +238,19 @@ fn names_are_removed_by_prefix() {
     for name in ["b-1", "b-2", "b-3", "b", "c-1"] {
         number(if name == "b-2" { there } else { here }, name);
     }
-    let (code, _, said) = ends(there, "acquire --ttl 1h b-4");
-    assert_eq!(code, 0, "{said}");
-    let (code, printed, said) = ends(here, "remove --prefix b-");
-    assert_eq!((code, printed.as_str()), (75, ""), "{said}");
-    assert!(said.contains("b-4 was not removed") && said.contains("3 of 4 names removed"), "{said}");
+    let (code, _, stderr) = ends(there, "acquire --ttl 1h b-4");
+    assert_eq!(code, 0, "{stderr}");
+    let (code, printed, stderr) = ends(here, "remove --prefix b-");
+    assert_eq!((code, printed.as_str()), (75, ""), "{stderr}");
+    assert!(stderr.contains("b-4 was not removed") && stderr.contains("3 of 4 names removed"), "{stderr}");
     assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
-    let (code, _, said) = ends(there, "remove b absent c-1");
-    assert_eq!(code, 66, "{said}");
-    assert!(said.contains("there is no resource absent"), "{said}");
+    let (code, _, stderr) = ends(there, "remove b absent c-1");
+    assert_eq!(code, 66, "{stderr}");
+    assert!(stderr.contains("there is no resource absent"), "{stderr}");
     assert_eq!(names(here, ""), ["b-4"]);
     assert_eq!(ends(here, "remove --prefix nothing").0, 0);
     for bad in [&["remove"][..], &["remove", "--prefix", ""], &["remove", "--prefix", "b", "b"], &["remove", "a\nb"]] {
-        let (code, _, said) = Running::start(here.peerlock("").args(bad)).ends();
-        assert_eq!(code, 64, "{bad:?}: {said}");
+        let (code, _, stderr) = Running::start(here.peerlock("").args(bad)).ends();
+        assert_eq!(code, 64, "{bad:?}: {stderr}");
     }
 }

@@ -59,22 +59,21 @@ fn agent_that_exits_before_answering_is_restarted() {
 fn second_agent_with_same_directory_or_port_is_refused() {
     let dir = Dir::new();
     let (agent, address) = dir.agent("");
-    let (code, _, said) = Running::start(&mut dir.peerlock("agent --listen 127.0.0.1:0")).ends();
-    assert_eq!(code, 69, "{said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock("agent --listen 127.0.0.1:0")).ends();
+    assert_eq!(code, 69, "{stderr}");
     let process = format!("(process {})", agent.pid());
-    assert!(said.contains("--data-dir") && said.contains(&process), "{said}");
+    assert!(stderr.contains("--data-dir") && stderr.contains(&process), "{stderr}");
     let other = Dir::new();
     let options = format!("agent --listen {address} --http unix:{}", other.socket().display());
-    let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
-    assert_eq!(code, 69, "{said}");
-    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+    let (code, _, stderr) = Running::start(&mut other.peerlock(&options)).ends();
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains(&format!("cannot listen on {address}")), "{stderr}");
     let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
     let mut holder = dir.run("--ttl 1h r", &stubborn);
     dir.written("ready");
     let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
-    // Queries are refused until the new agent has a session.
     let observed = eventually("an answer", || Some(dir.show("r")).filter(|observed| !observed.is_null()));
     assert_eq!(observed["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{observed}");
     holder.send(Signal::SIGKILL);
@@ -82,7 +81,6 @@ fn second_agent_with_same_directory_or_port_is_refused() {
     dir.run("r", "true").ends_with(0);
 }
 
-/// The options are checked before the running agent is replaced.
 #[test]
 fn replace_with_a_wrong_option_stops_no_agent() {
     let dir = Dir::new();
@@ -96,9 +94,9 @@ fn replace_with_a_wrong_option_stops_no_agent() {
         ("--listen 192.0.2.77:0", 69),
     ] {
         let mut next = Running::start(&mut dir.peerlock(&format!("agent --replace {slip}")));
-        let (ended, _, said) = next.ends();
-        assert_eq!(ended, code, "{slip}: {said}");
-        assert!(!said.contains("replaces the running agent"), "{slip}: {said}");
+        let (ended, _, stderr) = next.ends();
+        assert_eq!(ended, code, "{slip}: {stderr}");
+        assert!(!stderr.contains("replacing the running agent"), "{slip}: {stderr}");
     }
     dir.run("r", "true").ends_with(0);
     assert!(!is_gone(&agent.pid().to_string()));
@@ -119,7 +117,7 @@ fn agent_started_by_a_command_listens_on_loopback() {
     assert_eq!(fs::read_to_string(format!("/proc/{agent}/comm")).unwrap(), "peerlock\n");
     let mut agent = Running::start(&mut dir.peerlock("agent --listen 0.0.0.0:0"));
     agent.line(|line| line.contains(" ready").then_some(()));
-    assert!(!agent.said().contains("address=127."), "{}", agent.said());
+    assert!(!agent.stderr().contains("address=127."), "{}", agent.stderr());
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
 }
@@ -186,14 +184,14 @@ fn logs_call_hosts_by_their_names() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (left, broke) = ("\"it left\"", "\"the connection broke\"");
     for why in [left, broke] {
-        let said = format!("a link is down host=\"{}\" why={why}", host.trim());
-        first.line(|line| line.contains(&said).then_some(()));
+        let line_down = format!("a link is down host=\"{}\" why={why}", host.trim());
+        first.line(|line| line.contains(&line_down).then_some(()));
     }
-    for said in [first.said(), second.said(), third.said()] {
+    for log in [first.stderr(), second.stderr(), third.stderr()] {
         let digits = |word: &&str| word.len() >= 15 && word.chars().all(|c| c.is_ascii_digit());
-        let number = said.split(|c: char| !c.is_alphanumeric()).find(digits);
-        assert_eq!(number, None, "{said}");
-        assert!(said.contains(&format!("peer started host=\"{}\"", host.trim())), "{said}");
+        let number = log.split(|c: char| !c.is_alphanumeric()).find(digits);
+        assert_eq!(number, None, "{log}");
+        assert!(log.contains(&format!("peer started host=\"{}\"", host.trim())), "{log}");
     }
 }
 
@@ -254,8 +252,8 @@ fn queries_show_holders_waiters_and_peers() {
     assert!(text("peers").contains(&address));
     waiter.send(Signal::SIGTERM);
     eventually("an empty queue", || dir.show("r")["queue"].as_array()?.is_empty().then_some(()));
-    let (code, _, said) = Running::start(&mut dir.peerlock("show other")).ends();
-    assert_eq!(code, 66, "{said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock("show other")).ends();
+    assert_eq!(code, 66, "{stderr}");
 }
 
 #[test]
@@ -267,7 +265,7 @@ fn watch_prints_events_of_all_or_one_resource() {
     eventually("events", || {
         dir.run("one", "true").ends_with(0);
         dir.run("two", "true").ends_with(0);
-        (one.printed().contains("\"released\"") && all.printed().contains("released after")).then_some(())
+        (one.stdout().contains("\"released\"") && all.stdout().contains("released after")).then_some(())
     });
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
@@ -287,9 +285,9 @@ fn absent_named_agent_is_reported_with_advice() {
     for arguments in
         ["ls", "show r", "peers", "watch", "acquire --ttl 1s r", "renew --grant 1 r", "release --grant 1 r"]
     {
-        let (code, _, said) = Running::start(dir.peerlock(arguments).env("PEERLOCK_AGENT", &absent)).ends();
-        assert_eq!(code, 69, "{arguments}: {said}");
-        assert!(said.contains("peerlock agent"), "{arguments}: {said}");
+        let (code, _, stderr) = Running::start(dir.peerlock(arguments).env("PEERLOCK_AGENT", &absent)).ends();
+        assert_eq!(code, 69, "{arguments}: {stderr}");
+        assert!(stderr.contains("peerlock agent"), "{arguments}: {stderr}");
     }
 }
 
@@ -321,8 +319,8 @@ fn idle_agent_exits() {
     let mut agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains("ready").then_some(()));
     // Held without a connection, for longer than --idle.
-    let (code, _, said) = Running::start(&mut dir.peerlock("acquire --ttl 2s r")).ends();
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock("acquire --ttl 2s r")).ends();
+    assert_eq!(code, 0, "{stderr}");
     let waiter = dir.run("r", "true");
     waiter.notifies("granted");
     agent.ends_with(0);
@@ -335,13 +333,13 @@ fn failed_start_of_an_agent_reports_its_error() {
     dir.secret("in the open");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(dir.path("data/secret"), open).unwrap();
-    let (code, _, said) = dir.run("r", "true").ends();
-    assert_eq!(code, 66, "{said}");
-    assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
+    let (code, _, stderr) = dir.run("r", "true").ends();
+    assert_eq!(code, 66, "{stderr}");
+    assert!(stderr.contains("chmod 600") && stderr.contains("agent.log"), "{stderr}");
 }
 
 #[test]
-fn agent_whose_log_cannot_be_written_goes_on() {
+fn agent_with_an_unwritable_log_continues() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let closed = || nix::unistd::pipe().unwrap().1.into();
     for log in [full, closed] {
@@ -358,7 +356,7 @@ fn agent_whose_log_cannot_be_written_goes_on() {
 }
 
 #[test]
-fn log_of_a_living_agent_is_bounded() {
+fn log_of_a_running_agent_is_bounded() {
     let dir = Dir::new();
     dir.run("r", "true").ends_with(0);
     let log = dir.path("data/agent.log");
@@ -386,8 +384,8 @@ fn drain_does_not_wait_for_the_next_agent() {
     let (_next, _) = dir.agent("--replace");
     agent.ends_with(0);
     drain.send(Signal::SIGCONT);
-    let (code, _, said) = drain.ends();
-    assert!(code == 75 && said.contains("another one is running"), "{code}: {said}");
+    let (code, _, stderr) = drain.ends();
+    assert!(code == 75 && stderr.contains("another one is running"), "{code}: {stderr}");
     dir.touch("go");
     holder.ends_with(0);
     dir.run("--try r", "exit 7").ends_with(7);
@@ -401,8 +399,8 @@ fn drained_machine_starts_no_agent_until_an_admin_does() {
         dir.run("r", "true").ends_with(0);
         Running::start(&mut dir.peerlock("drain")).ends_with(0);
         agent.ends_with(0);
-        let (code, _, said) = dir.run("--try r", "true").ends();
-        assert!(code == 69 && said.contains("is drained") && said.contains("`peerlock agent`"), "{code}: {said}");
+        let (code, _, stderr) = dir.run("--try r", "true").ends();
+        assert!(code == 69 && stderr.contains("is drained") && stderr.contains("`peerlock agent`"), "{code}: {stderr}");
         assert!(dir.started().is_none_or(|process| is_gone(&process.to_string())));
         let (mut agent, _) = dir.agent("");
         dir.run("-w 30s r", "exit 7").ends_with(7);
@@ -425,13 +423,13 @@ fn agent_killed_while_draining_drains_when_started_again() {
     agent.ends_with(-9);
     let next = eventually("another agent", || dir.started());
     dir.agent_answers();
-    let (code, _, said) = dir.run("--try other", "true").ends();
-    assert_eq!(code, 69, "{said}");
+    let (code, _, stderr) = dir.run("--try other", "true").ends();
+    assert_eq!(code, 69, "{stderr}");
     dir.touch("go");
     holder.ends_with(7);
     eventually("the agent's exit", || is_gone(&next.to_string()).then_some(()));
-    let (code, _, said) = dir.run("--try r", "true").ends();
-    assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
+    let (code, _, stderr) = dir.run("--try r", "true").ends();
+    assert!(code == 69 && stderr.contains("is drained"), "{code}: {stderr}");
 }
 
 #[test]
@@ -453,8 +451,8 @@ fn data_directory_of_another_machine_is_refused() {
     let there = "0123456789abcdef0123456789abcdef";
     fs::write(&lock, format!("{before}machine {there}\n")).unwrap();
     let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
-    let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
-    assert!(code == 66 && said.contains(there) && said.contains("another machine"), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock(&options)).ends();
+    assert!(code == 66 && stderr.contains(there) && stderr.contains("another machine"), "{code} {stderr}");
     assert!(fs::read_to_string(&lock).unwrap().contains(there), "the lock file is unchanged");
     fs::write(&lock, format!("{before}machine {there}\nended\n")).unwrap();
     let (mut agent, _) = dir.agent("");

@@ -85,24 +85,24 @@ fn agent_at(dir: &Dir, address: &str, secret: &str) -> (Running, String) {
 
 /// Runs a command, checks its exit code, and returns its standard error.
 fn refused(command: &mut Command, expected: i32) -> String {
-    let (code, out, said) = Running::start(command).ends();
-    assert_eq!(code, expected, "{out}\n{said}");
-    said
+    let (code, out, stderr) = Running::start(command).ends();
+    assert_eq!(code, expected, "{out}\n{stderr}");
+    stderr
 }
 
 fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
     let http = dir.socket();
-    let said = refused(
+    let stderr = refused(
         &mut dir.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", http.display())),
         expected,
     );
-    let last = said.lines().next_back().unwrap_or_default();
-    last.strip_prefix("peerlock: ").unwrap_or_else(|| panic!("the last line is not the error: {said}")).to_owned()
+    let last = stderr.lines().next_back().unwrap_or_default();
+    last.strip_prefix("peerlock: ").unwrap_or_else(|| panic!("the last line is not the error: {stderr}")).to_owned()
 }
 
 fn token(dir: &Dir, name: &str) -> u64 {
-    let said = dir.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
-    said.trim().parse().unwrap()
+    let printed = dir.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
+    printed.trim().parse().unwrap()
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn voters_are_listed_and_set() {
     let voters = |arguments: &str| cluster.dirs[1].peerlock(&format!("voters {arguments}"));
     // All hosts have the same name here: only numbers and addresses are unique.
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let said = refused(&mut voters(&format!("--set {}", name.trim())), 64);
-    assert!(said.contains("several hosts have the name"), "{said}");
-    let said = refused(&mut voters("--set absent"), 64);
-    assert!(said.contains("no member has the name absent") && said.contains("peerlock peers"), "{said}");
+    let stderr = refused(&mut voters(&format!("--set {}", name.trim())), 64);
+    assert!(stderr.contains("several hosts have the name"), "{stderr}");
+    let stderr = refused(&mut voters("--set absent"), 64);
+    assert!(stderr.contains("no member has the name absent") && stderr.contains("peerlock peers"), "{stderr}");
     refused(&mut voters(&format!("--set {}", cluster.addresses[1])), 0);
     cluster.until_voters(&[1]);
     token(&cluster.dirs[2], "r");
@@ -135,11 +135,11 @@ fn recover_continues_with_one_of_three_voters() {
     let before = token(&cluster.dirs[1], "r");
     cluster.kill(1);
     cluster.kill(2);
-    let said = eventually("nothing is granted", || {
-        let (code, _, said) = cluster.dirs[0].run("--try r", "true").ends();
-        (code == 69).then_some(said)
+    let stderr = eventually("nothing is granted", || {
+        let (code, _, stderr) = cluster.dirs[0].run("--try r", "true").ends();
+        (code == 69).then_some(stderr)
     });
-    assert!(said.contains("no quorum") && said.contains("peerlock recover"), "{said}");
+    assert!(stderr.contains("no quorum") && stderr.contains("peerlock recover"), "{stderr}");
 
     let recover = |arguments: &str| cluster.dirs[0].peerlock(&format!("recover {arguments}"));
     assert!(refused(&mut recover("--yes"), 69).contains("is already running"));
@@ -147,12 +147,12 @@ fn recover_continues_with_one_of_three_voters() {
     cluster.agents[0].ends_with(69); // No quorum confirmed that it left.
     let files = || ["cluster", "registry"].map(|name| fs::read(cluster.dirs[0].path("data").join(name)).unwrap());
     let was = files();
-    let said = refused(&mut recover(""), 64);
+    let stderr = refused(&mut recover(""), 64);
     for words in ["is lost", "highest term", "a new ID", "nothing was changed", "--yes"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
     assert!(files() == was, "it was not confirmed");
-    assert!(said.contains("Nothing is granted in the first 16 s after"), "as long as the default session: {said}");
+    assert!(stderr.contains("Nothing is granted in the first 16 s after"), "as long as the default session: {stderr}");
     refused(&mut recover("--yes"), 0);
     assert!(files() != was);
     cluster.start(0);
@@ -164,8 +164,8 @@ fn recover_continues_with_one_of_three_voters() {
     let old = cluster.dirs[1].path("data");
     assert!(old.join("registry").exists());
     let options = format!("agent {SESSION} --listen {} --secret-file {secret}", cluster.addresses[1]);
-    let said = refused(&mut cluster.dirs[1].peerlock(&options), 75);
-    assert!(said.lines().last().is_some_and(|line| line.contains("the cluster was recovered")), "{said}");
+    let stderr = refused(&mut cluster.dirs[1].peerlock(&options), 75);
+    assert!(stderr.lines().last().is_some_and(|line| line.contains("the cluster was recovered")), "{stderr}");
     assert!(!old.join("registry").exists(), "the old registry is discarded");
     cluster.start(1);
     assert!(token(&cluster.dirs[1], "r") > after);
@@ -181,8 +181,8 @@ fn session_beyond_its_limit_is_refused() {
             dir.agent(&format!("--session {session}"));
             continue;
         }
-        let said = does_not_start(&dir, &format!("--session {session}"), 64);
-        assert!(said.contains("choose between 100 ms and 10 min"), "{said}");
+        let stderr = does_not_start(&dir, &format!("--session {session}"), 64);
+        assert!(stderr.contains("choose between 100 ms and 10 min"), "{stderr}");
     }
 }
 
@@ -200,15 +200,15 @@ fn damaged_registry_is_refused_until_moved_away() {
     let mut damaged = whole.clone();
     damaged[HEADER + 40] ^= 1;
     fs::write(&registry, &damaged).unwrap();
-    let said = does_not_start(&cluster.dirs[2], "", 66);
+    let stderr = does_not_start(&cluster.dirs[2], "", 66);
     let path = registry.display().to_string();
     for words in [path.as_str(), "record 1 at byte 64", "checksum mismatch", "Move the file away"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
     assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");
-    let (code, _, said) = cluster.dirs[2].run("--try r", "true").ends();
-    assert_eq!(code, 66, "{said}");
-    assert!(said.contains("record 1 at byte 64"), "{said}");
+    let (code, _, stderr) = cluster.dirs[2].run("--try r", "true").ends();
+    assert_eq!(code, 66, "{stderr}");
+    assert!(stderr.contains("record 1 at byte 64"), "{stderr}");
     fs::rename(&registry, cluster.dirs[2].path("moved")).unwrap();
     cluster.start(2);
     assert!(token(&cluster.dirs[2], "r") > before);
@@ -237,9 +237,9 @@ fn data_of_a_development_version_is_refused() {
     let (registry, earlier) = ["registry", "register"].map(|name| cluster.dirs[0].path("data").join(name)).into();
     fs::rename(&registry, &earlier).unwrap();
     let before = fs::read(&earlier).unwrap();
-    let said = does_not_start(&cluster.dirs[0], "", 66);
+    let stderr = does_not_start(&cluster.dirs[0], "", 66);
     for words in [earlier.display().to_string().as_str(), "development version", "move their data directories away"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
     assert!(!registry.exists(), "no cluster is created beside it");
     assert!(fs::read(&earlier).unwrap() == before, "nothing has changed");
@@ -255,10 +255,10 @@ fn registry_file_of_a_newer_format_is_refused() {
     let sum = peerlock_types::Key::of(&file[..HEADER - 16]).get().to_le_bytes();
     file[HEADER - 16..HEADER].copy_from_slice(&sum);
     fs::write(&registry, &file).unwrap();
-    let said = does_not_start(&cluster.dirs[0], "", 66);
+    let stderr = does_not_start(&cluster.dirs[0], "", 66);
     assert!(
-        said.contains("is of format 2") && said.contains("newer program") && said.contains("Start that one"),
-        "{said}"
+        stderr.contains("is of format 2") && stderr.contains("newer program") && stderr.contains("Start that one"),
+        "{stderr}"
     );
     assert!(fs::read(&registry).unwrap() == file, "nothing has changed");
 }
@@ -267,12 +267,12 @@ fn registry_file_of_a_newer_format_is_refused() {
 fn directory_without_its_cluster_id_creates_no_cluster() {
     let mut cluster = Cluster::new(1);
     let path = cluster.dirs[0].path("data/cluster");
-    // The registry file is written first, and the agent is ready after it.
+    // The agent is ready when the registry file exists; this file follows.
     let was = eventually("the file", || fs::read_to_string(&path).ok());
     cluster.stop(0);
     fs::write(&path, "not an id\n").unwrap();
-    let said = does_not_start(&cluster.dirs[0], "", 66);
-    assert!(said.contains(&path.display().to_string()) && said.contains("copy the first line"), "{said}");
+    let stderr = does_not_start(&cluster.dirs[0], "", 66);
+    assert!(stderr.contains(&path.display().to_string()) && stderr.contains("copy the first line"), "{stderr}");
     fs::remove_file(&path).unwrap();
     cluster.start(0);
     assert_eq!(fs::read_to_string(&path).unwrap()[..32], was[..32]);
@@ -281,9 +281,9 @@ fn directory_without_its_cluster_id_creates_no_cluster() {
 #[test]
 fn join_with_an_empty_directory_needs_the_secret() {
     let dir = Dir::new();
-    let said = does_not_start(&dir, "--join 127.0.0.1:1", 66);
+    let stderr = does_not_start(&dir, "--join 127.0.0.1:1", 66);
     let path = dir.path("data/secret");
-    assert!(said.contains(&path.display().to_string()) && said.contains("Copy the file `secret`"), "{said}");
+    assert!(stderr.contains(&path.display().to_string()) && stderr.contains("Copy the file `secret`"), "{stderr}");
     assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing is created");
 }
 
@@ -325,25 +325,25 @@ fn full_disk_stops_the_agent_without_losing_a_grant() {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
     let mut granted = Vec::new();
     let failed = (0..500).find_map(|number| {
-        let (code, _, said) = Running::start(&mut dir.peerlock(&format!("acquire --ttl 1h r{number}"))).ends();
+        let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("acquire --ttl 1h r{number}"))).ends();
         granted.extend((code == 0).then_some(number));
-        (code != 0).then_some((code, said))
+        (code != 0).then_some((code, stderr))
     });
-    let (code, said) = failed.expect("a disk that is full");
+    let (code, stderr) = failed.expect("a disk that is full");
     // The agent may have exited before or after the request; then no other one could be started.
-    assert!([69, 73, 74].contains(&code), "{code}: {said}");
-    let (code, _, said) = agent.ends();
-    assert_eq!(code, 74, "{said}");
-    let sentence = said.lines().next_back().unwrap_or_default();
-    assert!(sentence.contains("could not be written") && sentence.contains("Free space"), "{said}");
+    assert!([69, 73, 74].contains(&code), "{code}: {stderr}");
+    let (code, _, stderr) = agent.ends();
+    assert_eq!(code, 74, "{stderr}");
+    let message = stderr.lines().next_back().unwrap_or_default();
+    assert!(message.contains("could not be written") && message.contains("Free space"), "{stderr}");
 
     drop(filling);
     fs::remove_file(small.0.join("filling")).unwrap();
     let (_agent, _) = dir.agent(SESSION);
     dir.run("-w 30s r", "true").ends_with(0);
     for number in granted {
-        let (code, _, said) = dir.run(&format!("--try r{number}"), "true").ends();
-        assert_eq!(code, 75, "r{number} was granted for an hour: {said}");
+        let (code, _, stderr) = dir.run(&format!("--try r{number}"), "true").ends();
+        assert_eq!(code, 75, "r{number} was granted for an hour: {stderr}");
     }
     dir.run("-w 30s another", "true").ends_with(0);
 }
@@ -359,7 +359,6 @@ fn full_disk_with_its_log_stops_the_agent_with_74() {
     dir.run("-w 30s r", "true").ends_with(0);
     let mut filling = fs::File::create(small.0.join("filling")).unwrap();
     std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
-    // To the last byte of the log's last block.
     while log().write(&[b'x'; 64]).is_ok() {}
     let named = format!("--agent {}", dir.socket().display());
     let refused = (0..500).find(|number| {
@@ -368,8 +367,8 @@ fn full_disk_with_its_log_stops_the_agent_with_74() {
     });
     assert!(refused.is_some(), "the disk is full");
     agent.ends_with(74);
-    let (code, _, said) = dir.run("-w 1s new", "true").ends();
-    assert!(code == 74 && said.contains("free space"), "{code}: {said}");
+    let (code, _, stderr) = dir.run("-w 1s new", "true").ends();
+    assert!(code == 74 && stderr.contains("free space"), "{code}: {stderr}");
 }
 
 /// A file at its size limit is like a full disk. SIGXFSZ kills a process that does not handle it.
@@ -384,8 +383,8 @@ fn file_size_limit_stops_the_agent_with_an_error() {
         Running::start(&mut { asked }).ends().0 != 0
     });
     assert!(failed.is_some_and(|number| number > 0), "{failed:?}");
-    let (code, _, said) = agent.ends();
-    assert_eq!(code, 74, "{said}");
-    let sentence = said.lines().next_back().unwrap_or_default();
-    assert!(sentence.contains("could not be written") && sentence.contains("ulimit -f"), "{said}");
+    let (code, _, stderr) = agent.ends();
+    assert_eq!(code, 74, "{stderr}");
+    let message = stderr.lines().next_back().unwrap_or_default();
+    assert!(message.contains("could not be written") && message.contains("ulimit -f"), "{stderr}");
 }

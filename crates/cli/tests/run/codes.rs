@@ -21,9 +21,9 @@ fn unrunnable_program_has_the_exit_code_of_a_shell() {
     for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126), ("", 127)] {
         let mut command = dir.peerlock("run r --");
         let mut run = Running::start(command.arg(program));
-        let (ended, _, said) = run.ends();
-        assert_eq!(ended, code, "{said}");
-        assert!(said.contains(&format!("cannot run {program:?}")), "{said}");
+        let (ended, _, stderr) = run.ends();
+        assert_eq!(ended, code, "{stderr}");
+        assert!(stderr.contains(&format!("cannot run {program:?}")), "{stderr}");
     }
 }
 
@@ -48,18 +48,18 @@ fn nested_run_does_not_wait_for_its_own_slot() {
     let inner = |options: &str| format!("\"$PEERLOCK\" run {options} -- echo ran; exit 0");
     let run = |script: &str| {
         let mut command = dir.peerlock("run outer -- sh -c");
-        let (code, out, said) =
+        let (code, out, stderr) =
             Running::start(command.arg(script).env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"))).ends();
-        assert_eq!(code, 0, "{said}");
-        (out, said)
+        assert_eq!(code, 0, "{stderr}");
+        (out, stderr)
     };
-    let (out, said) = run(&inner("outer"));
-    assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
-    let (out, said) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo ran'; exit 0");
-    assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
+    let (out, stderr) = run(&inner("outer"));
+    assert!(out.is_empty() && stderr.contains("would wait for itself"), "{out}{stderr}");
+    let (out, stderr) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo ran'; exit 0");
+    assert!(out.is_empty() && stderr.contains("would wait for itself"), "{out}{stderr}");
     assert_eq!(run(&inner("another")).0, "ran\n");
-    let (out, said) = run(&inner("--try outer"));
-    assert!(out.is_empty() && said.contains("was not acquired"), "{out}{said}");
+    let (out, stderr) = run(&inner("--try outer"));
+    assert!(out.is_empty() && stderr.contains("was not acquired"), "{out}{stderr}");
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn invalid_options_exit_with_64_and_run_nothing() {
         ("--lable me r -- touch run", "'--label'"),
     ] {
         let mut command = dir.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));
-        let (code, _, said) = Running::start(command.current_dir(dir.path("."))).ends();
-        assert_eq!(code, 64, "{options}: {said}");
-        assert!(said.contains(words), "{options}: {said}");
+        let (code, _, stderr) = Running::start(command.current_dir(dir.path("."))).ends();
+        assert_eq!(code, 64, "{options}: {stderr}");
+        assert!(stderr.contains(words), "{options}: {stderr}");
     }
     let (_agent, _) = dir.agent("");
     let name = "x".repeat(256);
@@ -105,9 +105,9 @@ fn invalid_options_exit_with_64_and_run_nothing() {
         (name.as_str(), "longer than 255 bytes"),
     ] {
         let mut command = dir.peerlock(&format!("run {options} -- touch run"));
-        let (code, _, said) = Running::start(command.current_dir(dir.path("."))).ends();
-        assert_eq!(code, 64, "{options}: {said}");
-        assert!(said.contains(words), "{options}: {said}");
+        let (code, _, stderr) = Running::start(command.current_dir(dir.path("."))).ends();
+        assert_eq!(code, 64, "{options}: {stderr}");
+        assert!(stderr.contains(words), "{options}: {stderr}");
     }
     for (option, text, words) in [
         ("r --label", "a\u{1b}[31m", "control characters"),
@@ -117,20 +117,20 @@ fn invalid_options_exit_with_64_and_run_nothing() {
     ] {
         let options = format!("run {option}");
         let mut command = dir.peerlock(&options);
-        let (code, _, said) = Running::start(command.arg(text).args(["--", "touch", "run"])).ends();
-        assert_eq!(code, 64, "{text:?}: {said}");
-        assert!(said.contains(words), "{text:?}: {said}");
+        let (code, _, stderr) = Running::start(command.arg(text).args(["--", "touch", "run"])).ends();
+        assert_eq!(code, 64, "{text:?}: {stderr}");
+        assert!(stderr.contains(words), "{text:?}: {stderr}");
     }
     // Without --alone or --join it would silently be a cluster of its own.
     for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
-        let (code, _, said) = Running::start(&mut dir.peerlock(&format!("run {option} r -- touch run"))).ends();
-        assert_eq!(code, 64, "{option}: {said}");
-        assert!(said.contains("--alone"), "{option}: {said}");
+        let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("run {option} r -- touch run"))).ends();
+        assert_eq!(code, 64, "{option}: {stderr}");
+        assert!(stderr.contains("--alone"), "{option}: {stderr}");
     }
     for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x", "--alone"] {
         let mut command = dir.peerlock(&format!("run --agent /a/b {option} r -- true"));
-        let (code, _, said) = Running::start(&mut command).ends();
-        assert_eq!(code, 64, "{option}: {said}");
+        let (code, _, stderr) = Running::start(&mut command).ends();
+        assert_eq!(code, 64, "{option}: {stderr}");
     }
     assert!(!dir.path("run").exists());
 }
@@ -141,9 +141,9 @@ fn agent_with_an_unusable_socket_or_filter_is_refused() {
     let far = dir.path(&"a".repeat(108));
     for (http, log, words) in [(far, "info", "too long for a socket"), (dir.socket(), "][garbage", "PEERLOCK_LOG")] {
         let mut command = dir.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{}", http.display()));
-        let (code, _, said) = Running::start(command.env("PEERLOCK_LOG", log)).ends();
-        assert_eq!(code, 64, "{said}");
-        assert!(said.contains(words), "{said}");
+        let (code, _, stderr) = Running::start(command.env("PEERLOCK_LOG", log)).ends();
+        assert_eq!(code, 64, "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
     }
 }
 
@@ -155,19 +155,22 @@ fn unusable_files_are_named() {
     std::fs::write(&secret, "0123456789abcdef".repeat(4)).unwrap();
     for (mode, code, words) in [(0o644, 66, "chmod 600"), (0o600, 0, "")] {
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
-        let (ended, _, said) = dir.peer(&format!("--alone --secret-file {} r", secret.display()), "true").ends();
-        assert_eq!(ended, code, "{said}");
-        assert!(said.contains(words), "{said}");
+        let (ended, _, stderr) = dir.peer(&format!("--alone --secret-file {} r", secret.display()), "true").ends();
+        assert_eq!(ended, code, "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
     }
-    let (code, _, said) = dir.peer("--alone --secret-file /no/such/file r", "true").ends();
-    assert_eq!(code, 66, "{said}");
-    let (code, _, said) = dir.peer("--alone --data-dir /proc/no/such r", "true").ends();
-    assert_eq!(code, 73, "{said}");
+    let (code, _, stderr) = dir.peer("--alone --secret-file /no/such/file r", "true").ends();
+    assert_eq!(code, 66, "{stderr}");
+    let (code, _, stderr) = dir.peer("--alone --data-dir /proc/no/such r", "true").ends();
+    assert_eq!(code, 73, "{stderr}");
     // With an agent, --data-dir is no option of `run`: the advice names the variables.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
         let mut command = dir.peerlock("run r -- true");
-        let (code, _, said) = Running::start(command.env(variable, "/proc/no/such")).ends();
-        assert!(code == 73 && said.contains(variable) && !said.contains("--data-dir"), "{variable}: {code} {said}");
+        let (code, _, stderr) = Running::start(command.env(variable, "/proc/no/such")).ends();
+        assert!(
+            code == 73 && stderr.contains(variable) && !stderr.contains("--data-dir"),
+            "{variable}: {code} {stderr}"
+        );
     }
 }
 
@@ -183,10 +186,10 @@ fn dead_agent_is_reported_alike_by_option_and_variable() {
         command.env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"));
         command
     };
-    let (_, by_option, said) = Running::start(&mut script(&format!("--agent {}", dead.display()))).ends();
-    assert_eq!(by_option, "69\n69\n69\n", "{said}");
+    let (_, by_option, stderr) = Running::start(&mut script(&format!("--agent {}", dead.display()))).ends();
+    assert_eq!(by_option, "69\n69\n69\n", "{stderr}");
     let by_variable = Running::start(script("").env("PEERLOCK_AGENT", &dead)).ends();
-    assert_eq!((by_variable.1, by_variable.2), (by_option, said));
+    assert_eq!((by_variable.1, by_variable.2), (by_option, stderr));
 }
 
 #[test]

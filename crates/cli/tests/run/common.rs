@@ -64,7 +64,6 @@ impl Dir {
         rest.starts_with("ends by itself").then(|| Pid::from_raw(pid.parse().unwrap()))
     }
 
-    /// Returns a script that waits for a file.
     pub fn until(&self, file: &str) -> String {
         format!("while ! test -e {}; do sleep 0.01; done", self.path(file).display())
     }
@@ -103,7 +102,6 @@ impl Dir {
     }
 }
 
-/// Returns the same command with a program before it that executes it.
 pub fn wrapped(before: &[&str], command: &Command) -> Command {
     let mut whole = Command::new(before[0]);
     whole.args(&before[1..]).arg(command.get_program()).args(command.get_args());
@@ -160,7 +158,6 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for a line on standard error that `find` accepts.
     pub fn line<T>(&self, mut find: impl FnMut(&str) -> Option<T>) -> T {
         let observed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("the line", || self.err.lock().unwrap().lines().find_map(&mut find))
@@ -180,11 +177,11 @@ impl Running {
         });
     }
 
-    pub fn printed(&self) -> String {
+    pub fn stdout(&self) -> String {
         self.out.lock().unwrap().clone()
     }
 
-    pub fn said(&self) -> String {
+    pub fn stderr(&self) -> String {
         self.err.lock().unwrap().clone()
     }
 

@@ -11,7 +11,7 @@ fn script(dir: &Dir, lines: &str) -> (i32, String, String) {
 fn script_acquires_renews_and_releases() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    let (code, out, said) = script(
+    let (code, out, stderr) = script(
         &dir,
         "grant=$(peerlock acquire --ttl 1h \"it's\") || exit\n\
          eval \"$grant\"\n\
@@ -23,9 +23,9 @@ fn script_acquires_renews_and_releases() {
          peerlock release \"it's\"; echo $?\n\
          peerlock acquire --try --ttl 1h --json \"it's\" | head -c 1",
     );
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 0, "{stderr}");
     let expected = ["it's 0", "75", "{\"ttl_ms\":}", "0", "76", "{"];
-    assert_eq!(out.lines().collect::<Vec<_>>(), expected, "{said}");
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected, "{stderr}");
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn expired_grant_is_granted_again() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     let acquire = |ttl: &str| {
-        let (code, out, said) = script(&dir, &format!("peerlock acquire --json -n 1 --ttl {ttl} r"));
-        assert_eq!(code, 0, "{said}");
+        let (code, out, stderr) = script(&dir, &format!("peerlock acquire --json -n 1 --ttl {ttl} r"));
+        assert_eq!(code, 0, "{stderr}");
         serde_json::from_str::<serde_json::Value>(&out).unwrap()["fencing"].as_u64().unwrap()
     };
     let first = acquire("200ms");
@@ -50,9 +50,9 @@ fn missing_arguments_are_named() {
         ("peerlock acquire r", "--ttl"),
         ("PEERLOCK_AGENT=nowhere peerlock ls", "PEERLOCK_AGENT"),
     ] {
-        let (code, _, said) = script(&dir, lines);
-        assert_eq!(code, 64, "{said}");
-        assert!(said.contains(words), "{said}");
+        let (code, _, stderr) = script(&dir, lines);
+        assert_eq!(code, 64, "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
     }
 }
 
@@ -60,8 +60,8 @@ fn missing_arguments_are_named() {
 fn closed_pipe_is_no_error() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    let (_, out, said) = script(&dir, "{ sleep 0.1; peerlock ls; echo code $? >&2; } | true");
-    assert_eq!((out.as_str(), said.as_str()), ("", "code 0\n"));
+    let (_, out, stderr) = script(&dir, "{ sleep 0.1; peerlock ls; echo code $? >&2; } | true");
+    assert_eq!((out.as_str(), stderr.as_str()), ("", "code 0\n"));
 }
 
 /// The grant ID is lost, so no later command can release the slot.
@@ -73,10 +73,10 @@ fn unprinted_grant_is_released() {
         "peerlock acquire --ttl 1h r >/dev/full; echo code $? >&2",
         "{ sleep 0.1; peerlock acquire --ttl 1h r; echo code $? >&2; } | true",
     ] {
-        let (_, _, said) = script(&dir, lines);
-        assert!(said.ends_with("code 74\n"), "{lines}: {said}");
-        let (code, _, said) = script(&dir, "peerlock acquire --try --ttl 200ms r");
-        assert_eq!(code, 0, "{lines}: {said}");
+        let (_, _, stderr) = script(&dir, lines);
+        assert!(stderr.ends_with("code 74\n"), "{lines}: {stderr}");
+        let (code, _, stderr) = script(&dir, "peerlock acquire --try --ttl 200ms r");
+        assert_eq!(code, 0, "{lines}: {stderr}");
         dir.run("r", "true").ends_with(0);
     }
 }

@@ -20,7 +20,7 @@ fn join_with_nonlocal_bind_creates_no_cluster() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "exec unshare --net sh -ec '
             ip link set lo up
             echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind
@@ -30,8 +30,8 @@ fn join_with_nonlocal_bind_creates_no_cluster() {
             code=0; /run/program agent --join 10.9.9.9 2>/run/log || code=$?
             echo \"code $code\"; ls /var/lib/peerlock; tail -1 /run/log >&2'",
     );
-    assert_eq!(out, "code 69\nagent.lock\nidentity\nprocess\nsecret\n", "{said}");
-    assert!(said.contains("10.9.9.9:7400"), "{said}");
+    assert_eq!(out, "code 69\nagent.lock\nidentity\nprocess\nsecret\n", "{stderr}");
+    assert!(stderr.contains("10.9.9.9:7400"), "{stderr}");
 }
 
 /// Debian writes `127.0.1.1 HOSTNAME` into /etc/hosts; on a cloned machine that is the first host's name.
@@ -40,7 +40,7 @@ fn join_of_a_name_that_means_this_host_is_refused() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "printf '127.0.0.1 localhost\n127.0.1.1 db1\n' > /run/hosts && mount --bind /run/hosts /etc/hosts
         mkdir -m 700 /var/lib/peerlock
         head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > /var/lib/peerlock/secret
@@ -48,8 +48,8 @@ fn join_of_a_name_that_means_this_host_is_refused() {
         unshare --net sh -c 'ip link set lo up; exec /run/program agent --join db1' 2>/run/log; echo \"code $?\"
         ls /var/lib/peerlock; tail -1 /run/log >&2",
     );
-    assert_eq!(out, "code 64\nagent.lock\nidentity\nprocess\nsecret\n", "{said}");
-    assert!(said.contains("only this host itself (db1)") && said.contains("--expect 1"), "{said}");
+    assert_eq!(out, "code 64\nagent.lock\nidentity\nprocess\nsecret\n", "{stderr}");
+    assert!(stderr.contains("only this host itself (db1)") && stderr.contains("--expect 1"), "{stderr}");
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn join_of_itself_creates_a_cluster_only_with_expect() {
     dir.secret("of the first machine");
     let free = free();
     let options = format!("agent --listen {free} --join {free} --http unix:{}", dir.socket().display());
-    let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
-    assert!(code == 64 && said.contains("only this host itself"), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock(&options)).ends();
+    assert!(code == 64 && stderr.contains("only this host itself"), "{code} {stderr}");
     assert!(!dir.path("data/cluster").exists() && !dir.path("data/registry").exists());
     let mut agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 1")));
     agent.line(|line| line.contains("founded a cluster").then_some(()));
@@ -69,7 +69,7 @@ fn join_of_itself_creates_a_cluster_only_with_expect() {
     agent.ends_with(0);
     let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
-    assert!(!agent.said().contains("founded"), "{}", agent.said());
+    assert!(!agent.stderr().contains("founded"), "{}", agent.stderr());
 }
 
 #[test]
@@ -78,13 +78,12 @@ fn expect_of_half_the_hosts_or_fewer_is_refused() {
     dir.secret("ours");
     let named = "--join 127.0.0.1:1 --join 127.0.0.1:2 --join 127.0.0.1:3";
     let options = format!("agent --listen {} {named} --http unix:{}", free(), dir.socket().display());
-    let (code, _, said) = Running::start(&mut dir.peerlock(&format!("{options} --expect 2"))).ends();
-    assert!(code == 64 && said.contains("4 hosts") && said.contains("--expect 3 or more"), "{code} {said}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("{options} --expect 2"))).ends();
+    assert!(code == 64 && stderr.contains("4 hosts") && stderr.contains("--expect 3 or more"), "{code} {stderr}");
     let agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 3")));
     agent.line(|line| line.contains(" ready").then_some(()));
 }
 
-/// Hosts of --join that were not reached may be in another cluster.
 #[test]
 fn cluster_created_without_a_joined_host_is_logged() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -99,7 +98,11 @@ fn cluster_created_without_a_joined_host_is_logged() {
     let agents = [start(&one, &here, &there), start(&two, &there, &here)];
     let founder = agents.each_ref().map(|agent| {
         agent.line(|line| line.contains(" ready").then_some(()));
-        agent.said().lines().find(|line| line.contains("WARN") && line.contains("founded a cluster")).map(str::to_owned)
+        agent
+            .stderr()
+            .lines()
+            .find(|line| line.contains("WARN") && line.contains("founded a cluster"))
+            .map(str::to_owned)
     });
     let [line] = &founder.iter().flatten().collect::<Vec<_>>()[..] else {
         panic!("one creates the cluster: {founder:?}")
@@ -140,9 +143,9 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
     assert_ne!(own, theirs);
     let secret = one.path("data/secret").display().to_string();
     let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
-    let said = second.said();
-    assert!(said.contains("WARN") && said.contains("left its own cluster"), "{said}");
-    assert!(said.contains(&format!("peerlock: left the cluster {own}")) && said.contains(&theirs), "{said}");
+    let stderr = second.stderr();
+    assert!(stderr.contains("WARN") && stderr.contains("left its own cluster"), "{stderr}");
+    assert!(stderr.contains(&format!("peerlock: left the cluster {own}")) && stderr.contains(&theirs), "{stderr}");
     assert_eq!(cluster(&two), theirs);
     assert!(two.path("data/registry.left").exists());
     let mut holder = one.holder("migrate");
@@ -158,8 +161,8 @@ fn join_with_another_secret_is_refused() {
     let (_first, address) = one.agent("");
     two.run("backup", "true").ends_with(0);
     let own = cluster(&two);
-    let (code, _, said) = agent_at(&two, "127.0.0.1:0", &format!("--join {address}")).ends();
-    assert!(code == 64 && said.contains("another secret") && said.contains("--secret-file"), "{code} {said}");
+    let (code, _, stderr) = agent_at(&two, "127.0.0.1:0", &format!("--join {address}")).ends();
+    assert!(code == 64 && stderr.contains("another secret") && stderr.contains("--secret-file"), "{code} {stderr}");
     assert_eq!(cluster(&two), own);
 }
 
@@ -178,8 +181,8 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
             running = Some(two.holder("backup"));
         }
         let own = cluster(&two);
-        let (code, _, said) = agent_at(&two, "127.0.0.1:0", &options).ends();
-        assert!(code == 64 && said.contains("holds slots in a cluster of its own"), "{detached}: {code} {said}");
+        let (code, _, stderr) = agent_at(&two, "127.0.0.1:0", &options).ends();
+        assert!(code == 64 && stderr.contains("holds slots in a cluster of its own"), "{detached}: {code} {stderr}");
         assert_eq!(cluster(&two), own);
         match running {
             Some(mut holder) => {
@@ -195,7 +198,7 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
         // A slot that was not released for want of an agent is held until its lease expires.
         let _second = eventually("an agent that has joined", || {
             let mut second = agent_at(&two, "127.0.0.1:0", &options);
-            let is_ready = |agent: &Running| agent.said().contains(" ready");
+            let is_ready = |agent: &Running| agent.stderr().contains(" ready");
             let ended = eventually("the agent's start", || match second.has_ended() {
                 true => Some(true),
                 false => is_ready(&second).then_some(false),
@@ -218,8 +221,8 @@ fn join_is_refused_where_its_own_cluster_has_two_hosts() {
     let id = cluster(&two);
     assert!(id == cluster(&three) && id != cluster(&one));
     stop(third);
-    let (code, _, said) = agent_at(&three, "127.0.0.1:0", &format!("--join {address}")).ends();
-    assert!(code == 64 && said.contains("which has other hosts") && said.contains(&id), "{code} {said}");
+    let (code, _, stderr) = agent_at(&three, "127.0.0.1:0", &format!("--join {address}")).ends();
+    assert!(code == 64 && stderr.contains("which has other hosts") && stderr.contains(&id), "{code} {stderr}");
     // With a host of its own cluster among those of --join it stays there.
     let (third, _) = three.agent(&format!("--join {address} --join {own}"));
     eventually("a finding", || finds(&three, &cluster(&one)).then_some(()));
@@ -278,7 +281,6 @@ fn hosts_that_join_each_other_at_once_become_one_cluster() {
     two.run("r", "true").ends_with(0);
 }
 
-/// Another cluster in the host's own member list is reported, also without --join.
 #[test]
 fn second_cluster_in_the_log_is_in_doctor() {
     let (one, two) = (Dir::new(), Dir::new());

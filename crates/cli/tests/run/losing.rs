@@ -32,13 +32,13 @@ impl Running {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
             Some((object.get("lost")?.as_str()?.to_owned(), object["why"].as_str()?.to_owned()))
         };
-        let (said, why) = self.line(notified);
-        assert!(codes.contains(&why.as_str()), "{why}: {said}");
-        let lines = self.said();
+        let (message, why) = self.line(notified);
+        assert!(codes.contains(&why.as_str()), "{why}: {message}");
+        let lines = self.stderr();
         assert_eq!(lines.lines().filter_map(notified).count(), 1, "{lines}");
         let consequence = lines.find("\"notice\"").unwrap_or(lines.len());
         assert!(lines.find("\"lost\"") < Some(consequence), "{lines}");
-        said
+        message
     }
 }
 
@@ -147,8 +147,8 @@ fn limited_wait_at_a_frozen_agent_ends() {
     let commands = ["run --try r -- true", "run -w 1s r -- true", "acquire --ttl 1s --try r", "ls", "show r"];
     let mut all: Vec<Running> = commands.iter().map(|it| Running::start(&mut dir.peerlock(it))).collect();
     for (command, asked) in commands.iter().zip(&mut all) {
-        let (code, _, said) = asked.ends();
-        assert!(code == 69 && said.contains("peerlock doctor"), "{command}: {code} {said}");
+        let (code, _, stderr) = asked.ends();
+        assert!(code == 69 && stderr.contains("peerlock doctor"), "{command}: {code} {stderr}");
     }
     agent.send(Signal::SIGCONT);
     dir.run("r", "true").ends_with(0);
@@ -182,8 +182,8 @@ fn loss_with_the_session_is_reported_as_such() {
     let pid = two.written("pid");
     voter.send(Signal::SIGSTOP);
     first.ends_with(76);
-    let said = first.lost_reason(&["no_majority", "session_lost"]);
-    assert!(said.contains("no quorum") || said.contains("session"), "{said}");
+    let message = first.lost_reason(&["no_majority", "session_lost"]);
+    assert!(message.contains("no quorum") || message.contains("session"), "{message}");
     assert!(is_gone(&pid));
     voter.send(Signal::SIGCONT);
 }

@@ -14,9 +14,9 @@ impl Dir {
     }
 
     fn does(&self, arguments: &str) -> String {
-        let (code, said) = self.ends(arguments);
-        assert_eq!(code, 0, "{arguments}: {said}");
-        said
+        let (code, output) = self.ends(arguments);
+        assert_eq!(code, 0, "{arguments}: {output}");
+        output
     }
 
     fn secret_view(&self) -> Value {
@@ -64,19 +64,19 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     fs::write(one.path("data/secret"), "guess").unwrap();
     first.send(Signal::SIGHUP);
     first.line(|line| line.contains("the previous ones remain in use").then_some(()));
-    let (code, said) = one.ends("secret reload");
-    assert!(code == 69 && said.contains("can be guessed"), "{code} {said}");
+    let (code, output) = one.ends("secret reload");
+    assert!(code == 69 && output.contains("can be guessed"), "{code} {output}");
     fs::write(one.path("data/secret"), good).unwrap();
     assert!(!one.does("secret reload").is_empty());
 
-    let said = one.does("secret rotate");
-    assert!(said.contains("secret reload") && said.contains("secret finish"), "{said}");
+    let output = one.does("secret rotate");
+    assert!(output.contains("secret reload") && output.contains("secret finish"), "{output}");
     one.accepts(2, 2, 2);
     all_are_served();
-    let (code, said) = one.ends("secret rotate");
-    assert!(code == 64 && said.contains("already"), "{code} {said}");
-    let (code, said) = one.ends("secret finish");
-    assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
+    let (code, output) = one.ends("secret rotate");
+    assert!(code == 64 && output.contains("already"), "{code} {output}");
+    let (code, output) = one.ends("secret finish");
+    assert!(code == 75 && output.contains("has proved only the old one"), "{code} {output}");
     assert!(one.ends("doctor").1.contains("proved only the old one"));
 
     // One host reloads on a signal, while another is down.
@@ -85,8 +85,8 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     one.copy_secret_to(&two);
     second.send(Signal::SIGHUP);
     [&one, &two].iter().for_each(|machine| machine.accepts(2, 0, 1));
-    let (code, said) = one.ends("secret finish");
-    assert!(code == 75 && said.contains("is not connected"), "{code} {said}");
+    let (code, output) = one.ends("secret finish");
+    assert!(code == 75 && output.contains("is not connected"), "{code} {output}");
     // It returns with the old secret, which is still accepted.
     let (mut third, _) = three.agent("");
     one.accepts(2, 1, 2);
@@ -128,17 +128,17 @@ fn host_without_a_link_has_an_unknown_secret() {
     one.accepts(2, 1, 2);
     two.accepts(2, 0, 2);
     assert!(two.does("secret show").contains("? (no link from here"));
-    let (code, said) = two.ends("secret finish");
-    assert!(code == 75 && said.contains("has no link with this host"), "{code} {said}");
-    let (code, said) = one.ends("secret finish");
-    assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
+    let (code, output) = two.ends("secret finish");
+    assert!(code == 75 && output.contains("has no link with this host"), "{code} {output}");
+    let (code, output) = one.ends("secret finish");
+    assert!(code == 75 && output.contains("has proved only the old one"), "{code} {output}");
     one.copy_secret_to(&three);
     three.does("secret reload");
     one.accepts(2, 0, 2);
     one.does("secret finish");
     for other in [&two, &three] {
-        let (code, said) = other.ends("secret finish");
-        assert!(code == 75 && said.contains("--force"), "{code} {said}");
+        let (code, output) = other.ends("secret finish");
+        assert!(code == 75 && output.contains("--force"), "{code} {output}");
         assert_eq!(other.secret_view()["fingerprints"].as_array().map(Vec::len), Some(2), "nothing is changed");
     }
     for other in [&two, &three] {
@@ -160,8 +160,8 @@ fn secret_commands_without_an_agent_edit_the_file() {
     assert_eq!(dir.ends("secret show --agent 127.0.0.1:9").0, 64);
     dir.does("secret rotate");
     assert!(file().ends_with(&before) && file().lines().count() == 2, "{}", file());
-    let (code, said) = dir.ends("secret finish");
-    assert!(code == 75 && said.contains("No agent"), "{code} {said}");
+    let (code, output) = dir.ends("secret finish");
+    assert!(code == 75 && output.contains("No agent"), "{code} {output}");
     dir.does("secret finish --force");
     assert!(file().lines().count() == 1 && file() != before, "{}", file());
     assert_eq!(dir.ends("secret rotate --secret-file nowhere").0, 66);
@@ -195,19 +195,19 @@ fn secret_new_writes_a_file_once() {
     let dir = Dir::new();
     let path = dir.path("etc/secret");
     let new = || Running::start(&mut dir.peerlock(&format!("secret new {}", path.display()))).ends();
-    let (code, out, said) = new();
-    assert_eq!(code, 0, "{said}");
+    let (code, out, output) = new();
+    assert_eq!(code, 0, "{output}");
     assert!(out.contains("Copy the file to every other machine") && out.contains(&path.display().to_string()), "{out}");
     let made = std::fs::read_to_string(&path).unwrap();
     assert!(made.trim().len() == 64 && !out.contains(made.trim()), "{out}");
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap()) & 0o777, 0o600);
-    let (code, _, said) = new();
-    assert!(code == 73 && said.contains("secret rotate"), "{code} {said}");
+    let (code, _, output) = new();
+    assert!(code == 73 && output.contains("secret rotate"), "{code} {output}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "the file is unchanged");
     let (_agent, _) = dir.agent(&format!("--secret-file {}", path.display()));
     let missing = dir.path("missing");
     let other = Dir::new();
     let mut agent = other.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", missing.display()));
-    let (code, _, said) = Running::start(&mut agent).ends();
-    assert!(code == 66 && said.contains("peerlock secret new"), "{code} {said}");
+    let (code, _, output) = Running::start(&mut agent).ends();
+    assert!(code == 66 && output.contains("peerlock secret new"), "{code} {output}");
 }

@@ -56,9 +56,9 @@ fn limited_wait_fails_with_75_or_the_given_code() {
         assert_eq!(run.ends_with(code), "", "{options}");
         assert_eq!(run.notifies("failed")["code"], code, "{options}");
     }
-    let (code, _, said) = dir.run("-n 2 r", "true").ends();
+    let (code, _, stderr) = dir.run("-n 2 r", "true").ends();
     assert_eq!(code, 64);
-    assert!(said.contains("r has 1 slot, not 2"), "{said}");
+    assert!(stderr.contains("r has 1 slot, not 2"), "{stderr}");
     dir.run("--try other", "true").ends_with(0);
     dir.touch("go");
     first.ends_with(0);
@@ -115,17 +115,17 @@ fn signal_while_running_is_forwarded_to_the_command() {
 fn unreachable_join_target_is_named_with_advice() {
     let dir = Dir::new();
     // Joining needs the cluster's own secret: none is created.
-    let (code, _, said) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
-    assert_eq!(code, 66, "{said}");
-    assert!(said.contains("data/secret") && !dir.path("data/secret").exists(), "{said}");
+    let (code, _, stderr) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
+    assert_eq!(code, 66, "{stderr}");
+    assert!(stderr.contains("data/secret") && !dir.path("data/secret").exists(), "{stderr}");
     dir.secret("another");
-    let (code, _, said) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
-    assert_eq!(code, 69, "{said}");
-    assert!(said.contains("127.0.0.1:1") && said.contains("its port is open"), "{said}");
+    let (code, _, stderr) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("127.0.0.1:1") && stderr.contains("its port is open"), "{stderr}");
 
-    let (code, _, said) = dir.peer("--join no-such-name.invalid r", "true").ends();
-    assert_eq!(code, 69, "{said}");
-    assert!(said.contains("no-such-name.invalid"), "{said}");
+    let (code, _, stderr) = dir.peer("--join no-such-name.invalid r", "true").ends();
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("no-such-name.invalid"), "{stderr}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn join_with_another_secret_reports_the_difference() {
     let address = first.notifies("listening").as_str().unwrap().to_owned();
     let unauthenticated = Dir::new();
     unauthenticated.secret("another");
-    let (code, _, said) = unauthenticated.peer(&format!("--join {address} r"), "true").ends();
-    assert_eq!(code, 69, "{said}");
-    assert!(said.contains("secrets differ"), "{said}");
+    let (code, _, stderr) = unauthenticated.peer(&format!("--join {address} r"), "true").ends();
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("secrets differ"), "{stderr}");
 }

@@ -11,7 +11,6 @@ use nix::unistd::geteuid;
 
 use crate::common::{Dir, Running, eventually, is_gone, wrapped};
 
-/// The user ID without privileges.
 const UNPRIVILEGED: u32 = 65_534;
 
 pub fn has_others() -> bool {
@@ -56,9 +55,8 @@ fn run_without_its_agent_creates_no_cluster() {
         second.send(signal);
         second.ends();
         let _gone = fs::remove_file(two.socket());
-        let (code, out, said) = two.run("--try r", "echo ran").ends();
-        // The slots of the killed agent may still be held.
-        assert!([69, 75].contains(&code) && out.is_empty(), "{signal}: {code} {out} {said}");
+        let (code, out, stderr) = two.run("--try r", "echo ran").ends();
+        assert!([69, 75].contains(&code) && out.is_empty(), "{signal}: {code} {out} {stderr}");
         let started = two.started().expect("a restarted agent");
         nix::sys::signal::kill(started, Signal::SIGTERM).unwrap();
         eventually("the agent's exit", || is_gone(&started.to_string()).then_some(()));
@@ -72,15 +70,15 @@ fn run_of_another_user_creates_no_cluster() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
         theirs /run/program run r -- echo ran; echo \"code $?\"; ls -A /run/home
         theirs /run/program doctor >/run/found; echo \"code $?\"
         grep -c 'bad *agent .* permission denied' /run/found",
     );
-    assert!(out == "code 77\ncode 1\n1\n", "it is refused with the reason, and creates no directory: {out} {said}");
-    assert!(said.contains("--socket-group") && said.contains("a separate cluster"), "{said}");
+    assert!(out == "code 77\ncode 1\n1\n", "it is refused with the reason, and creates no directory: {out} {stderr}");
+    assert!(stderr.contains("--socket-group") && stderr.contains("a separate cluster"), "{stderr}");
 }
 
 /// While the machine's agent restarts, or before its first start after a boot, a user of its socket group must not
@@ -90,7 +88,7 @@ fn socket_group_member_creates_no_cluster() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "start() {
             /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
             while ! grep -q ready /run/log; do sleep 0.02; done
@@ -105,8 +103,8 @@ fn socket_group_member_creates_no_cluster() {
     );
     let down = "code 69\n";
     let own = "ran\ncode 0\nown\n";
-    assert_eq!(out, format!("ran\ncode 0\n{down}{down}ran\ncode 0\n{own}"), "{said}");
-    assert!(said.contains("systemctl start peerlock"), "{said}");
+    assert_eq!(out, format!("ran\ncode 0\n{down}{down}ran\ncode 0\n{own}"), "{stderr}");
+    assert!(stderr.contains("systemctl start peerlock"), "{stderr}");
 }
 
 /// Cron jobs of a user have no `$XDG_RUNTIME_DIR`, and shells have. The next agent must listen at the socket of its
@@ -116,7 +114,7 @@ fn cron_and_shell_of_a_user_share_one_agent() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "mkdir /run/user && chown 65534 /run/user
         shell() { theirs XDG_RUNTIME_DIR=/run/user /run/program \"$@\"; }
         data=/run/home/.local/share/peerlock
@@ -132,7 +130,7 @@ fn cron_and_shell_of_a_user_share_one_agent() {
         touch /run/go; wait $job; echo \"code $?\"",
     );
     let socket = "/run/home/.local/share/peerlock/agent.sock\n";
-    assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
+    assert_eq!(out, format!("{socket}{socket}code 7\n"), "{stderr}");
 }
 
 /// Root has one default socket. An agent of another data directory has its own: otherwise it would serve clients of the
@@ -142,7 +140,7 @@ fn named_data_directory_has_its_own_agent() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "/run/program run r -- sh -c 'touch /run/held; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
         until test -e /run/held; do sleep 0.02; done
         export PEERLOCK_DATA_DIR=/run/other
@@ -157,7 +155,7 @@ fn named_data_directory_has_its_own_agent() {
         touch /run/go; wait $job; echo \"code $?\"",
     );
     let sockets = "/run/other/agent.sock\n/run/peerlock/agent.sock\n";
-    assert_eq!(out, format!("ran\ncode 0\n{sockets}code 7\n"), "{said}");
+    assert_eq!(out, format!("ran\ncode 0\n{sockets}code 7\n"), "{stderr}");
 }
 
 /// The systemd unit drops all capabilities of its agent, which then may not inspect a process of the same user that has
@@ -211,8 +209,8 @@ fn files_of_a_user_are_closed_to_others() {
     let knock = "exec 3<>/dev/tcp/${0/:/\\/}; printf 'GET /v1/resources HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3";
     let mut shell = Command::new("bash");
     shell.args(["-c", knock, &port]).uid(UNPRIVILEGED).gid(UNPRIVILEGED).current_dir("/");
-    let said = shell.output().unwrap();
-    assert!(String::from_utf8_lossy(&said.stdout).contains("401"), "{said:?}");
+    let output = shell.output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("401"), "{output:?}");
     // The owner of a directory can replace its files, whatever its mode.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
         let theirs = dir.path("theirs");
@@ -220,8 +218,8 @@ fn files_of_a_user_are_closed_to_others() {
         chown(&theirs, Some(UNPRIVILEGED), None).unwrap();
         let other = Dir::new();
         let mut command = other.peerlock("run r -- true");
-        let (code, _, said) = Running::start(command.env(variable, &theirs)).ends();
-        assert!(code == 66 && said.contains("another user (uid 65534)"), "{variable}: {code} {said}");
+        let (code, _, stderr) = Running::start(command.env(variable, &theirs)).ends();
+        assert!(code == 66 && stderr.contains("another user (uid 65534)"), "{variable}: {code} {stderr}");
         assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "the directory is unchanged");
     }
 }
@@ -236,7 +234,7 @@ fn exited_agent_of_root_locks_no_user_out() {
         return;
     }
     let try_it = "theirs /run/program run --try r -- echo ran; echo \"code $?\"";
-    let (out, said) = on_a_machine(&format!(
+    let (out, stderr) = on_a_machine(&format!(
         "/run/program run r -- true
         stat -c %a /run/peerlock /var/lib/peerlock
         {try_it}
@@ -244,7 +242,7 @@ fn exited_agent_of_root_locks_no_user_out() {
         {try_it}
         rm -r /run/peerlock; {try_it}"
     ));
-    assert_eq!(out, "700\n700\ncode 77\nran\ncode 0\nran\ncode 0\n", "{said}");
+    assert_eq!(out, "700\n700\ncode 77\nran\ncode 0\nran\ncode 0\n", "{stderr}");
 }
 
 #[test]
@@ -252,14 +250,14 @@ fn stopped_agent_of_root_is_not_replaced_after_a_boot() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "/run/program agent --listen 127.0.0.1:0 2>/run/log & agent=$!
         while ! grep -q ready /run/log; do sleep 0.02; done
         stat -c %a /run/peerlock /var/lib/peerlock
         kill $agent; wait $agent; rm -r /run/peerlock
         theirs /run/program run --try r -- echo ran; echo \"code $?\"",
     );
-    assert_eq!(out, "710\n710\ncode 69\n", "{said}");
+    assert_eq!(out, "710\n710\ncode 69\n", "{stderr}");
 }
 
 /// Two users' agents are two clusters, whose jobs do not exclude each other.
@@ -268,7 +266,7 @@ fn command_warns_of_another_users_agent() {
     if !has_others() {
         return;
     }
-    let (out, said) = on_a_machine(
+    let (out, stderr) = on_a_machine(
         "mkdir /run/other && chown 1001 /run/other
         other() { setpriv --reuid 1001 --regid 1001 --clear-groups env HOME=/run/other \"$@\"; }
         other /run/program run r -- true 2>/run/first
@@ -277,5 +275,5 @@ fn command_warns_of_another_users_agent() {
         for run in first second third; do grep -c 'warning: .*(uid 1001, ' /run/$run; done
         cat /proc/$(head -1 /run/home/.local/share/peerlock/agent.lock)/comm",
     );
-    assert_eq!(out, "0\n1\n0\npeerlock\n", "{said}");
+    assert_eq!(out, "0\n1\n0\npeerlock\n", "{stderr}");
 }

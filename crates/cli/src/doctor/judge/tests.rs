@@ -112,9 +112,10 @@ fn advice_for_an_agent_stops_no_job() {
     let advised = |evidence: &Evidence| judge(evidence)[0].todo.clone().unwrap_or_default();
     let other_build = advised(&running(|about, _, _| about["program"]["commit"] = json!("old")));
     assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs continue"), "{other_build}");
-    let mute = AgentState::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
-    let mute = advised(&Evidence { agent: mute, dir: Some(dir()), rates: Some(RATES) });
-    assert!(mute.contains("`kill -CONT 7`") && mute.contains("`kill -KILL 7`"), "{mute}");
+    let unresponsive =
+        AgentState::Unresponsive { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
+    let unresponsive = advised(&Evidence { agent: unresponsive, dir: Some(dir()), rates: Some(RATES) });
+    assert!(unresponsive.contains("`kill -CONT 7`") && unresponsive.contains("`kill -KILL 7`"), "{unresponsive}");
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn absent_voters_are_named_and_counted() {
     );
     let two = away(&[1, 2]);
     assert!(
-        two.starts_with("bad voters 1 of 3 connected") && two.ends_with("db2 for 12 s, db3 for 12 s: no majority"),
+        two.starts_with("bad voters 1 of 3 connected") && two.ends_with("db2 for 12 s, db3 for 12 s: no quorum"),
         "{two}"
     );
 }
