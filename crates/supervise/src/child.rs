@@ -20,7 +20,7 @@ use crate::terminal;
 
 pub const NAME: &str = "peerlock-child";
 
-/// As in a shell.
+/// Exit codes as in a shell.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -56,7 +56,7 @@ impl Child {
             if let Some(id) = id {
                 next_event(id); // It has stopped itself, or failed to start.
             }
-            // The supervision was dropped; the parent-death signal follows.
+            // Fails if the supervision was dropped; the parent-death signal follows.
             if started.send(process).is_ok()
                 && let Some(id) = id
             {
@@ -128,7 +128,7 @@ fn next_event(id: Pid) -> ChildEvent {
     }
 }
 
-/// Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the command.
+/// Becomes the command. Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the command.
 pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(parent), Some(dies), Some(foreground), Some(program)) = (number(), number(), number(), args.next())

@@ -12,7 +12,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// Expires at a moment or shortly before, or right after a resume.
+/// A timer that expires at a moment or shortly before, or right after a resume.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -20,7 +20,7 @@ impl Timer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?))
     }
 
-    /// On expiry the timer may be early: NTP slews kernel timers, but not the clock of leases.
+    /// Arms the timer. It may expire early: NTP slews kernel timers, but not the clock of leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
         // Zero would disarm it, and the kernel counts in signed seconds.
         let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
@@ -34,7 +34,7 @@ impl AsFd for Timer {
     }
 }
 
-/// Tokio offers no safe way to wait for a foreign file descriptor, so a thread does.
+/// An async timer. A thread waits for it: tokio offers no safe way to wait for a foreign file descriptor.
 pub struct Alarm {
     timer: Arc<Timer>,
     rings: Option<mpsc::UnboundedReceiver<()>>,

@@ -16,7 +16,7 @@ pub const NAME: &str = "peerlock-signalled";
 
 const RAISED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
-/// Returns if the signal is not from the keyboard, or is ignored.
+/// Dies of a keyboard signal. Returns if the signal is another one, or is ignored.
 pub fn die(signal: u8, group: bool) {
     if RAISED.iter().any(|raised| *raised as i32 == i32::from(signal)) {
         let numbers = [i32::from(signal), group.into()];
@@ -25,7 +25,7 @@ pub fn die(signal: u8, group: bool) {
     }
 }
 
-/// Arguments: the signal, and whether to send it to the whole group.
+/// Raises the signal. Arguments: its number, and whether to send it to the whole group.
 pub fn raise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(number), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };

@@ -18,7 +18,7 @@ pub fn errand() -> Option<ExitCode> {
     }
 }
 
-/// Even if the program's file was replaced or removed.
+/// Prepares a helper process, even if the program's file was replaced or removed.
 pub fn send(name: &str, numbers: impl IntoIterator<Item = u32>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(name).args(numbers.into_iter().map(|number| number.to_string())).process_group(0);

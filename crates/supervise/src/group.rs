@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 
-/// Ignores zombies: they are harmless, and may never be reaped.
+/// Returns whether a group has a member other than zombies, which are harmless and may never be reaped.
 pub fn is_alive(group: Pid) -> bool {
     // Another error means a member of another user.
     killpg(group, None) != Err(Errno::ESRCH) && some_run(group, &stats())
@@ -15,7 +15,7 @@ fn stats() -> Vec<String> {
     processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok()).collect()
 }
 
-/// True if no member is visible (`hidepid`).
+/// Returns true if no member is visible (`hidepid`).
 fn some_run(group: Pid, stats: &[String]) -> bool {
     let mut states = stats.iter().filter_map(|stat| member(stat)).filter(|(_, of)| *of == group).peekable();
     states.peek().is_none() || states.any(|(runs, _)| runs)

@@ -31,10 +31,11 @@ use crate::group::is_alive;
 
 pub const NAME: &str = "peerlock-guard";
 
-/// A message is two numbers.
+/// Of the two numbers of a message.
 const WIDTH: usize = size_of::<u64>();
 
-/// A member that cannot be killed may live for hours.
+/// First and longest interval between two checks whether the group is empty: a member that cannot be killed may live
+/// for hours.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -86,8 +87,7 @@ pub fn watch() -> ExitCode {
     let deaf = SigSet::all().thread_block();
     match deaf.map_err(io::Error::from).and_then(|()| wait()) {
         Ok(Some(group)) => {
-            // Fails if the group is empty.
-            let _ended = killpg(group, Signal::SIGKILL);
+            let _empty = killpg(group, Signal::SIGKILL);
             let mut pause = LOOK;
             while is_alive(group) {
                 sleep(pause);

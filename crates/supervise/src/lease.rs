@@ -18,7 +18,7 @@ pub enum OnLost {
     Term,
     /// Send SIGKILL at once.
     Kill,
-    /// For work that must never be interrupted, even if its supervisor dies.
+    /// Leave it alone, even if its supervisor dies: for work that must never be interrupted.
     Leave,
 }
 
@@ -50,7 +50,7 @@ impl Countdown {
         Self { on_lost, grace, end, granted: end, stage: Stage::Running }
     }
 
-    /// A renewal moves the end later, a revocation earlier.
+    /// Moves the end: later by a renewal, earlier by a revocation.
     pub fn ends(&mut self, end: Moment) {
         self.end = if self.stage == Stage::Running { end } else { end.min(self.end) };
         self.granted = self.granted.max(self.end);
@@ -64,7 +64,7 @@ impl Countdown {
         self.granted
     }
 
-    /// The time is up before anything has started.
+    /// Returns whether the time is up before anything has started.
     pub fn is_late(&mut self, now: Moment) -> bool {
         let late = now >= self.dead_by().unwrap_or(self.end);
         if late {
@@ -73,7 +73,7 @@ impl Countdown {
         late
     }
 
-    /// Without a renewal.
+    /// Returns when the next action is due without a renewal.
     pub fn next(&self) -> Option<Moment> {
         match (self.stage, self.on_lost) {
             (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),
@@ -82,7 +82,7 @@ impl Countdown {
         }
     }
 
-    /// The whole group, even without the supervisor.
+    /// Returns when the whole group must be dead, even without the supervisor.
     pub fn dead_by(&self) -> Option<Moment> {
         match self.on_lost {
             OnLost::Term => Some(self.end),
@@ -91,7 +91,7 @@ impl Countdown {
         }
     }
 
-    /// After a late wake-up there is no grace: another holder may exist.
+    /// Returns the due action. After a late wake-up there is no grace: another holder may exist.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;
@@ -105,7 +105,7 @@ impl Countdown {
         Some(due)
     }
 
-    /// For a command found to have exited at `now`.
+    /// Returns whether the moment to kill has passed unnoticed, for a command found to have exited.
     pub fn is_over(&mut self, now: Moment) -> bool {
         let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
         if over {

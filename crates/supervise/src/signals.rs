@@ -33,7 +33,7 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, S
 pub struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// From here on these signals do not end this process.
+    /// Handles the forwarded signals, which do not end this process from here on.
     pub(crate) fn listen() -> io::Result<Self> {
         // If SIGCHLD is ignored, the exit status of children is lost.
         drop(signal(SignalKind::child())?);
@@ -44,7 +44,7 @@ impl Signals {
         Self::listen_to(&ENDING)
     }
 
-    /// Without SIGHUP, which makes a server reload its files.
+    /// Like [`ending`](Self::ending) without SIGHUP, which makes a server reload its files.
     pub fn ending_a_server() -> io::Result<Self> {
         Self::listen_to(&ENDING[..3])
     }
@@ -53,12 +53,12 @@ impl Signals {
         Self::listen_to(&ENDING[3..])
     }
 
-    /// Exceeding the file size limit (`ulimit -f`) becomes a write error instead of a silent end.
+    /// Turns exceeding the file size limit (`ulimit -f`) into a write error instead of a silent end.
     pub fn outlive_file_limit() -> io::Result<()> {
         Self::listen_to(&[Signal::SIGXFSZ]).map(drop)
     }
 
-    /// Leaves ignored signals ignored: `nohup peerlock run …` and background jobs of scripts rely on that, and a
+    /// Handles signals that are not ignored: `nohup peerlock run …` and background jobs of scripts rely on that, and a
     /// handler would become the default action in the command.
     fn listen_to(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);

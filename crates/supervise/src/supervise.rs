@@ -24,10 +24,12 @@ use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// Members of a group are not children, so there is no notification.
+/// First and longest interval between two checks whether a group is empty: its members are not children, so there is
+/// no notification.
 const LOOK: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(200);
 
+/// A command, and what happens to it when its lease expires.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program is searched for in the PATH.
@@ -36,7 +38,7 @@ pub struct Job {
     pub env: Vec<(OsString, OsString)>,
     pub on_lost: OnLost,
     pub grace: Duration,
-    /// Added to the lease by other clients, so that killed processes can exit.
+    /// How long other clients wait beyond the lease, so that killed processes can exit.
     pub slack: Duration,
     /// Holds the slot. If the supervisor is killed, the connection stays open until the command's group is dead.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
@@ -55,7 +57,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As in a shell; 76 (`EX_PROTOCOL`) if the lease was lost.
+    /// Returns the exit code as in a shell; 76 (`EX_PROTOCOL`) if the lease was lost.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -256,7 +258,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// The command may have the terminal.
+    /// Writes a notice, even if the command has the terminal.
     fn say(&mut self, notice: Notice) {
         holding_back(|| (self.notify)(notice));
     }
@@ -269,7 +271,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// A terminal signals one group, either the command's or this one.
+    /// Forwards a signal: a terminal signals one group, either the command's or this one.
     fn on_signal(&mut self, signal: Signal) {
         if signal == Signal::SIGCONT
             && let Some(terminal) = &mut self.terminal
@@ -299,7 +301,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// If the lease was lost, the rest of the group is killed.
+    /// Handles the exit of the command. If the lease was lost, the rest of the group is killed.
     fn on_ended(&mut self) -> io::Result<Outcome> {
         let was_lost = self.lease.is_lost() || !self.has_started;
         // The guard has killed the group at the end of the lease, while this process was frozen.
@@ -328,7 +330,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Whether members of a group that must end are alive. The exit of this process may free the slot, so it waits for
+    /// Returns whether members of a group that must end are alive. The exit of this process may free the slot, so it waits for
     /// them, until other clients stop waiting.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {

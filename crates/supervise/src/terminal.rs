@@ -14,7 +14,7 @@ use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 pub struct Terminal {
     tty: File,
     ours: Pid,
-    /// Before the command.
+    /// The modes before the command.
     modes: Termios,
     wanted: bool,
     /// The command has it.
@@ -44,20 +44,20 @@ impl Terminal {
         Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
-    /// The command takes the terminal before exec.
+    /// Returns whether the command takes the terminal before exec.
     pub fn starts_in_foreground(&mut self) -> bool {
         self.given = self.wanted && self.is_ours();
         self.given
     }
 
-    /// If the command wants it and this job is in the foreground.
+    /// Gives the command the terminal if it wants it and this job is in the foreground.
     pub fn give(&mut self, group: Pid) {
         if self.wanted && self.is_ours() {
             self.given = put_in_foreground(&self.tty, group).is_ok();
         }
     }
 
-    /// Returns whether the command had the terminal.
+    /// Takes the terminal back. Returns whether the command had it.
     pub fn take(&mut self) -> bool {
         let given = std::mem::take(&mut self.given);
         if given {
@@ -105,7 +105,7 @@ fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     }
 }
 
-/// In the process that becomes the command.
+/// Takes the foreground in the process that becomes the command.
 pub fn take_foreground() {
     if let Ok(tty) = File::open("/dev/tty") {
         // Fails if the terminal is closed, which the command will notice, too.
