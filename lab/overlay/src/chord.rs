@@ -2,24 +2,22 @@
 //! Protocol for Internet Applications", IEEE/ACM Transactions on Networking 11(1), 2003).
 //!
 //! A key belongs to its *successor*, the first peer at or clockwise after it. Every peer knows its neighbours on the
-//! ring and its *fingers*: the first peer at least 2ⁱ away, for every i. Each hop to the last known peer before the key
-//! halves the distance, so a lookup takes about ½·log2 N hops.
+//! ring and its *fingers*: the first peer at least 2ⁱ away, for every i.
 //!
 //! ```text
 //!   n            via …          s (owns n's key)
 //!   │ join        │              │
-//!   ├────────────►│ join         │           from hop to hop; each confirms it to the one before
+//!   ├────────────►│ join         │
 //!   │             ├─────────────►│
 //!   │ welcome                    │
-//!   │◄───────────────────────────┤           n knows s and s's neighbours, and exchanges lists with the
-//!   │ exchange                   │           nearest on both sides; then n owns the keys up to its own
-//!   ├───────────────────────────►│
+//!   │◄───────────────────────────┤           n knows s and its neighbours
+//!   │ exchange                   │
+//!   ├───────────────────────────►│           also with the nearest on the other side; then n owns its keys
 //! ```
 //!
-//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one, so that a dead
-//! hop is detected. A peer that receives a key of its predecessor passes it back, since around the ring the message
-//! would return. Each hop is nearer to the key than the previous one, first from before the key and then from behind,
-//! so lookups terminate.
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one. A peer that
+//! receives a key of its predecessor passes it back, since around the ring the message would return. Each hop is nearer
+//! to the key, first from before it and then from behind, so lookups terminate.
 
 use alloc::vec::Vec;
 
@@ -33,23 +31,35 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Between neighbours, and signs of life.
     Ring(RingMessage),
-    /// *join*, routed to the owner of the newcomer's key, which replies with `Welcome`; every hop confirms.
-    Join { node: Node, way: Way },
-    /// From the owner of the newcomer's key, with its neighbours.
-    Welcome { key: Key, lists: Lists },
-    /// *fix_fingers*, routed to the owner of a key, which replies to `origin` with `Found`; every hop confirms.
-    Seek { key: Key, origin: PeerId, way: Way },
+    /// *join*, routed to the owner of the newcomer's key; every hop confirms.
+    Join {
+        node: Node,
+        way: Way,
+    },
+    /// From the owner of the newcomer's key.
+    Welcome {
+        key: Key,
+        lists: Lists,
+    },
+    /// *fix_fingers*, routed to the owner of a key; every hop confirms.
+    Seek {
+        key: Key,
+        origin: PeerId,
+        way: Way,
+    },
     /// From the owner of the key `sought`.
-    Found { sought: Key, key: Key },
+    Found {
+        sought: Key,
+        key: Key,
+    },
 }
 
-/// The progress of a message to the owner of a key.
+/// The progress of a lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// A message that has made 255 is circling.
+    /// After 255 the message is circling.
     pub hops: u8,
     /// Its receiver lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,
@@ -65,13 +75,12 @@ impl From<RingMessage> for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// The distinct fingers beyond the successor, the nearest first: at most one has its highest distance bit at i.
+    /// Beyond the successor, the nearest first: at most one has its highest distance bit at i.
     fingers: Vec<Node>,
-    /// *next*: the number of the finger to look up next; `None` to start again.
+    /// *next*; `None` to start again.
     next: Option<u32>,
-    /// The number of the finger that is being looked up.
     sought: Option<u32>,
-    /// Whether each answer is followed by the next lookup: a newcomer fills its whole table at once.
+    /// A newcomer fills its whole table at once.
     eager: bool,
 }
 
@@ -79,9 +88,7 @@ pub struct Chord {
 enum Onward {
     /// Whether the peer is past the key.
     To(PeerId, bool),
-    /// It ends here.
     Ours,
-    /// No nearer peer is known.
     Unknown,
 }
 
@@ -201,11 +208,10 @@ impl Chord {
         }
     }
 
-    /// A peer that is nearer to a key that this peer does not own.
     fn nearer(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let (successor, predecessor) = (self.ring.right().nearest()?, self.ring.left().nearest()?);
-        // The key would belong to this peer if it were in the ring, and so belongs to its successor.
+        // Without this peer in the ring, the key belongs to the successor.
         if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
             return Some(successor);
         }
@@ -221,18 +227,17 @@ impl Chord {
         self.ring.neighbours().chain(self.fingers.iter().copied())
     }
 
-    /// Returns where a join or search continues.
     fn onward(&self, key: Key, way: Way) -> Onward {
         let me = self.ring.me().key;
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
                 (true, _) => Onward::Ours,
-                // The search starts again; the sender learns that this peer is not in the ring.
+                // The search starts again.
                 (false, Some(via)) => Onward::To(via, false),
                 (false, None) => Onward::Unknown,
             };
         };
-        // A joining peer answers, too: the previous owner has begun to hand the keys over.
+        // A joining peer answers, too.
         if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
             return Onward::Ours;
         }
@@ -254,14 +259,14 @@ impl Chord {
 
     /// *join*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, way: Way, cx: &mut Cx<'_, Message>) {
-        // The newcomer itself asks again if necessary.
+        // The newcomer itself asks again.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
         if !self.ring.is_plausible(node) {
             return cx.unexpected("a newcomer has the key of another");
         }
-        // The newcomer, if known from an earlier life, would be asked for itself.
+        // The newcomer may be known from an earlier life.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
@@ -300,8 +305,7 @@ impl Chord {
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);
-        // The previous hop took this peer for the owner. It learns of the peers in between at once; until then its
-        // lookups would go around the ring.
+        // The previous hop took this peer for the owner: it must learn of the peers in between.
         if way.is_past && is_past && self.ring.is_joined() && !self.ring.awaits(from) {
             self.ring.exchange(from, cx);
         }
@@ -312,7 +316,7 @@ impl Chord {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
         let nearest = bit(me, successor.key);
-        // Fingers not farther than the successor, or of the same size, are none.
+        // Not farther than the successor, or of the same size.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);
@@ -335,7 +339,7 @@ impl Chord {
             return cx.unexpected("a finger before the requested key");
         }
         let found = bit(me, node.key);
-        // No peer lies between the key that was asked for and its owner.
+        // No peer lies between the key and its owner.
         self.fingers.retain(|finger| !(i..=found).contains(&bit(me, finger.key)));
         let place = self.fingers.partition_point(|finger| bit(me, finger.key) < found);
         self.fingers.insert(place, node);
@@ -351,7 +355,7 @@ impl Chord {
         self.drop_finger(peer, cx);
     }
 
-    /// If no neighbour is left, the other fingers lead back to the ring.
+    /// The other fingers may lead back to the ring.
     fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         self.fingers.retain(|finger| finger.peer != peer);
         if self.ring.right().is_empty() && self.ring.is_joined() {
@@ -360,12 +364,10 @@ impl Chord {
     }
 }
 
-/// The highest bit of the distance from `me` to another key.
 fn bit(me: Key, key: Key) -> u32 {
     me.distance(key).checked_ilog2().expect("no known node has the own key")
 }
 
-/// There are 128 fingers.
 fn after(i: u32) -> Option<u32> {
     (i < 127).then_some(i + 1)
 }

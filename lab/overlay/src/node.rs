@@ -13,7 +13,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The peer at the position derived from its ID.
+    /// At the position derived from the peer's ID.
     pub fn of(peer: PeerId) -> Self {
         Self { key: Key::of_peer(peer), peer }
     }

@@ -2,23 +2,21 @@
 //! Peer-to-Peer Systems", Middleware 2001), with b = 4: keys have 32 digits to base 16.
 //!
 //! A key belongs to the peer whose key is numerically nearest. Every peer knows its *leaf set*, the neighbours on the
-//! ring, and a *routing table* of peers whose keys share the first digits with its own. Each hop shares one digit more
-//! with the key, so a lookup takes about log16 N hops.
+//! ring, and a *routing table* of peers whose keys share the first digits with its own.
 //!
 //! ```text
 //!   x            a              b              z (nearest to x's key)
 //!   │ join        │ join         │ join         │
-//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x, and confirms to the
-//!   │ welcome     rows of a, b and z, leaf set  │      previous one
+//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x
+//!   │ welcome     rows of a, b and z, leaf set  │
 //!   │◄──────────────────────────────────────────┤
 //!   │ exchange with the nearest on both sides; ping to every peer that suits the table
 //!   ├────────────►…
 //! ```
 //!
-//! *Departure:* leaf sets are exchanged once a round, like Chord's lists; the paper only describes the repair after a
-//! failure. A joining peer pings the peers it has learned of instead of sending them its whole state: a peer enters the
-//! table only by its own message, since dead peers would survive in hearsay. There is no neighbourhood set and no
-//! *locality*; of several peers that suit a place in the table, the first known one gets it.
+//! *Departure:* leaf sets are exchanged once a round, like Chord's lists. A joining peer pings the peers it has learned
+//! of instead of sending them its state: a peer enters the table only by its own message, since dead peers would
+//! survive in hearsay. There is no neighbourhood set and no *locality*.
 
 use alloc::vec::Vec;
 
@@ -36,18 +34,29 @@ const ROWS_LIMIT: usize = Key::DIGITS * 16;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Exchanges between neighbours, and pings.
     Ring(RingMessage),
-    /// *node arrival*: sent by a joining peer and forwarded to the owner of its key, which answers with `Welcome`. Each
-    /// hop confirms it, and adds its candidates for the table, from the first missing `row` on.
-    Join { node: Node, rows: Vec<Node>, row: u8, hops: u8 },
-    /// From the owner of the joining peer's key. The receiver exchanges with both neighbours and pings the candidates.
-    Welcome { key: Key, lists: Lists, rows: Vec<Node> },
-    /// Requests a row from a peer of the sender's table: each round, and when a place has become empty. Answered by
-    /// `Row`.
-    AskRow { row: u8 },
-    /// Answers `AskRow`. The receiver pings the nodes for which it has a free place.
-    Row { nodes: Vec<Node> },
+    /// *node arrival*: routed to the owner of the joining peer's key. Each hop confirms it, and adds its candidates for
+    /// the table, from the first missing `row` on.
+    Join {
+        node: Node,
+        rows: Vec<Node>,
+        row: u8,
+        hops: u8,
+    },
+    /// From the owner of the joining peer's key.
+    Welcome {
+        key: Key,
+        lists: Lists,
+        rows: Vec<Node>,
+    },
+    /// Requests a row from a peer of the sender's table.
+    AskRow {
+        row: u8,
+    },
+    /// Answers `AskRow`. The receiver pings the candidates.
+    Row {
+        nodes: Vec<Node>,
+    },
 }
 
 impl From<RingMessage> for Message {
@@ -59,11 +68,11 @@ impl From<RingMessage> for Message {
 /// One peer of Pastry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pastry {
-    /// The leaf set L.
+    /// L.
     ring: Ring,
-    /// The routing table R.
+    /// R.
     table: Table,
-    /// Rounds of upkeep, which query the peers of a row in turn.
+    /// Each round queries the next peer of a row.
     round: u8,
 }
 
@@ -83,7 +92,7 @@ impl Overlay for Pastry {
         self.ring.me()
     }
 
-    /// From half way to one neighbour to half way to the other. A key at equal distance belongs to the peer before it.
+    /// From half way to one neighbour to half way to the other.
     fn range(&self) -> Option<KeyRange> {
         let me = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(me, |left| left.key.halfway(me));
@@ -173,8 +182,7 @@ impl Pastry {
         }
     }
 
-    /// *rare case*: the place in the table is empty. Returns a peer that shares as many digits with the key and is
-    /// nearer to it. A leaf on that side always qualifies.
+    /// *rare case*: a peer that shares as many digits with the key and is nearer to it.
     fn rare_case(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let known = self.ring.neighbours().chain(self.table.nodes().iter().copied());
@@ -202,7 +210,7 @@ impl Pastry {
         (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
         rows.push(self.ring.me());
         let row = row.max(shared as u8 + 1);
-        // The joining peer, if known from an earlier life, must not be the next hop.
+        // The joining peer may be known from an earlier life.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.table.remove(node.peer);
@@ -220,8 +228,7 @@ impl Pastry {
         }
     }
 
-    /// Returns whether this peer is nearer to the key than every peer it knows. A joining peer answers like the owner,
-    /// which has begun to hand its keys over.
+    /// Whether this peer is nearer to the key than every peer it knows.
     fn is_nearest(&self, key: Key) -> bool {
         let me = nearness(self.ring.me(), key);
         let mut leaves = self.ring.neighbours().peekable();
@@ -243,8 +250,7 @@ impl Pastry {
         }
     }
 
-    /// Requests a row from one peer of each row, which also detects dead ones within 15 rounds. The leaves are often
-    /// the only candidates for the last rows.
+    /// Also detects dead peers, within 15 rounds. The leaves are often the only candidates for the last rows.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
@@ -281,7 +287,7 @@ impl Pastry {
         self.drop_entry(peer, cx);
     }
 
-    /// *node departure*: requests a replacement from a peer of the same or a later row.
+    /// *node departure*.
     fn drop_entry(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         let lost = self.table.remove(peer);
         if self.ring.is_outside() {
@@ -295,7 +301,6 @@ impl Pastry {
                 self.ask_row(chosen.peer, row, cx);
             }
         }
-        // The table leads back to the ring.
         if self.ring.right().is_empty() && self.ring.is_joined() {
             self.ring.rescue(self.table.nodes().iter().copied(), cx);
         }
