@@ -12,11 +12,9 @@ pub(crate) struct Passed<M> {
     pub hops: u8,
     pub message: M,
     pub to: PeerId,
-    /// At this hop.
     pub tries: u32,
 }
 
-/// By receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hops<M> {
     given: u64,
@@ -30,14 +28,14 @@ impl<M> Default for Hops<M> {
 }
 
 impl<M> Hops<M> {
-    /// Stores a message until it is confirmed, and returns its receipt.
+    /// Until the receipt is confirmed.
     pub fn keep(&mut self, passed: Passed<M>) -> u64 {
         self.given += 1;
         self.passed.insert(self.given, passed);
         self.given
     }
 
-    /// Removes a message that was confirmed or will get another receipt.
+    /// The message was confirmed, or gets another receipt.
     pub fn take(&mut self, receipt: u64) -> Option<Passed<M>> {
         self.passed.remove(&receipt)
     }

@@ -12,11 +12,11 @@ use crate::message::{Effect, Event, Input, Timer, Wire};
 /// The parameters of routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The time to wait for a confirmation by the next hop; `None` if none is needed.
+    /// How long the next hop may take to confirm.
     pub confirm: Option<Span>,
-    /// The number of times a message is sent to the same hop.
+    /// To the same hop.
     pub tries: u32,
-    /// The number of hops after which a message is dropped as circling.
+    /// A message is dropped after so many hops.
     pub longest_way: u8,
 }
 
@@ -25,15 +25,14 @@ impl Config {
     pub const RELIABLE: Self = Self {
         confirm: None,
         tries: 1,
-        // Our choice: six times the mean number of hops in a Chord of 100,000 peers.
+        // Our choice: six times the mean in a Chord of 100,000 peers.
         longest_way: 50,
     };
     /// With loss and crashes.
     pub const CONFIRMED: Self = Self {
         // Our choice, like the overlays' `answer`.
         confirm: Some(Span::from_secs(1)),
-        // Our choice, like the overlays' `tries`. When a living hop is passed over, its keys have two owners until it
-        // sends a message again.
+        // Our choice, like the overlays' `tries`. A living hop that is passed over shares its keys with another owner.
         tries: 3,
         ..Self::RELIABLE
     };
@@ -55,17 +54,15 @@ impl<P, F: Fn(PeerId, Key) -> Option<P>> Resources<P> for F {
 struct Instance<P> {
     name: Key,
     protocol: P,
-    /// The keys for which this peer may store state, as their owner.
+    /// Keys with state here.
     owned: Vec<Key>,
 }
 
-/// The context of a step: time, randomness and buffers for the effects.
+/// The context of a step.
+#[expect(missing_docs, reason = "as in the context of a protocol")]
 pub struct Cx<'a, O: Overlay, P: Protocol> {
-    /// The time of this step.
     pub now: Time,
-    /// The random numbers of this run.
     pub rng: &'a mut Rng,
-    /// The buffers for effects.
     pub buffers: &'a mut Buffers<O, P>,
 }
 
@@ -85,27 +82,22 @@ impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
     }
 }
 
-/// An input to be handled in this step.
 #[derive(Debug)]
 struct Here<P: Protocol> {
     resource: Key,
     input: protocol::Input<P::Message, P::Timer>,
-    /// Of a routed message so far.
     hops: u8,
 }
 
-/// The limit of messages that a peer sends itself in one step: some protocols, as printed, send them forever.
+/// Messages to the own peer in a step: some printed protocols send them forever.
 const MOST_HERE: usize = 10_000;
 
-/// The limit of owned keys per resource. Protocols have a few replicas each, but a sender may name any number of keys.
+/// Keys per resource: a sender may name any number.
 const MOST_OWNED: usize = 1024;
 
-/// The next hop of a message.
 enum Way {
-    /// This peer owns the key.
     Ours,
     To(PeerId),
-    /// This peer owns nothing and knows no other peer.
     Unknown,
 }
 
@@ -115,7 +107,6 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
     resources: R,
     config: Config,
-    /// Sorted by the key of the resource's name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
 }
@@ -213,7 +204,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// The next hop has not confirmed: retries, or routes around it.
+    /// Retries, or routes around the hop.
     fn on_unconfirmed(&mut self, receipt: u64, cx: &mut Cx<'_, O, P>) {
         let Some(passed) = self.hops.take(receipt) else { return };
         if passed.tries < self.config.tries {
@@ -233,7 +224,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// Routes a message again. This peer may own the key by now.
+    /// This peer may own the key by now.
     fn route_on(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Passed { resource, key, origin, hops, message, .. } = passed;
         match self.way(key) {
@@ -279,7 +270,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         cx.buffers.overlay = effects;
     }
 
-    /// Notifies the protocols of keys that this peer does not own any more.
     fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
         for Instance { name, owned, .. } in &mut self.instances {
             for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
