@@ -31,28 +31,16 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
+    /// Between neighbours.
     Ring(RingMessage),
     /// *join*, routed to the owner of the newcomer's key; every hop confirms.
-    Join {
-        node: Node,
-        way: Way,
-    },
+    Join { node: Node, way: Way },
     /// From the owner of the newcomer's key.
-    Welcome {
-        key: Key,
-        lists: Lists,
-    },
+    Welcome { key: Key, lists: Lists },
     /// *fix_fingers*, routed to the owner of a key; every hop confirms.
-    Seek {
-        key: Key,
-        origin: PeerId,
-        way: Way,
-    },
+    Seek { key: Key, origin: PeerId, way: Way },
     /// From the owner of the key `sought`.
-    Found {
-        sought: Key,
-        key: Key,
-    },
+    Found { sought: Key, key: Key },
 }
 
 /// The progress of a lookup.

@@ -99,26 +99,16 @@ pub enum Timer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of an effect describes its fields")]
 pub enum Effect<M> {
-    Send {
-        to: PeerId,
-        message: M,
-    },
+    /// To another peer.
+    Send { to: PeerId, message: M },
     /// Replaces a pending timer of the same name.
-    SetTimer {
-        timer: Timer,
-        after: Span,
-    },
-    CancelTimer {
-        timer: Timer,
-    },
+    SetTimer { timer: Timer, after: Span },
+    /// If it is pending.
+    CancelTimer { timer: Timer },
     /// This peer now owns these keys.
-    Owns {
-        range: Option<KeyRange>,
-    },
+    Owns { range: Option<KeyRange> },
     /// An unexpected message was dropped.
-    Unexpected {
-        why: &'static str,
-    },
+    Unexpected { why: &'static str },
 }
 
 /// The context of a step: time, randomness, and the list of effects.
@@ -169,14 +159,15 @@ impl<'a, M: Debug> Cx<'a, M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of an input describes its fields")]
 pub enum Input<M> {
+    /// Through this peer, if any.
     Join(Option<PeerId>),
+    /// For good.
     Leave,
     /// The network has authenticated the sender.
-    Message {
-        from: PeerId,
-        message: M,
-    },
+    Message { from: PeerId, message: M },
+    /// Has expired.
     Timer(Timer),
+    /// Reported by the network.
     Unreachable(PeerId),
 }
 

@@ -34,29 +34,17 @@ const ROWS_LIMIT: usize = Key::DIGITS * 16;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
+    /// Between neighbours.
     Ring(RingMessage),
     /// *node arrival*: routed to the owner of the joining peer's key. Each hop confirms it, and adds its candidates for
     /// the table, from the first missing `row` on.
-    Join {
-        node: Node,
-        rows: Vec<Node>,
-        row: u8,
-        hops: u8,
-    },
+    Join { node: Node, rows: Vec<Node>, row: u8, hops: u8 },
     /// From the owner of the joining peer's key.
-    Welcome {
-        key: Key,
-        lists: Lists,
-        rows: Vec<Node>,
-    },
+    Welcome { key: Key, lists: Lists, rows: Vec<Node> },
     /// Requests a row from a peer of the sender's table.
-    AskRow {
-        row: u8,
-    },
+    AskRow { row: u8 },
     /// Answers `AskRow`. The receiver pings the candidates.
-    Row {
-        nodes: Vec<Node>,
-    },
+    Row { nodes: Vec<Node> },
 }
 
 impl From<RingMessage> for Message {

@@ -7,26 +7,15 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Wire<O, M> {
+    /// Of the overlay.
     Overlay(O),
     /// From one instance of a resource's protocol to another.
-    Direct {
-        resource: Key,
-        message: M,
-    },
+    Direct { resource: Key, message: M },
     /// Forwarded to the owner of `key`. If there is a receipt, a hop that has a route, and the owner, answer with
     /// `Got`.
-    Routed {
-        resource: Key,
-        key: Key,
-        origin: PeerId,
-        hops: u8,
-        receipt: Option<u64>,
-        message: M,
-    },
+    Routed { resource: Key, key: Key, origin: PeerId, hops: u8, receipt: Option<u64>, message: M },
     /// Confirms a routed message to the previous hop.
-    Got {
-        receipt: u64,
-    },
+    Got { receipt: u64 },
 }
 
 /// The timers.
@@ -44,28 +33,22 @@ pub enum Timer<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Input<O, M, T> {
+    /// Through this peer, if any.
     Join(Option<PeerId>),
+    /// For good.
     Leave,
-    Request {
-        resource: Key,
-        ticket: Ticket,
-    },
+    /// By a client.
+    Request { resource: Key, ticket: Ticket },
     /// Also withdraws a request.
-    Release {
-        resource: Key,
-        ticket: Ticket,
-    },
+    Release { resource: Key, ticket: Ticket },
     /// From the previous hop, which need not be the origin.
-    Message {
-        from: PeerId,
-        wire: Wire<O, M>,
-    },
+    Message { from: PeerId, wire: Wire<O, M> },
+    /// Has expired.
     Timer(Timer<T>),
+    /// Reported by the network.
     Unreachable(PeerId),
     /// The state stored for others is lost.
-    Reset {
-        incarnation: u64,
-    },
+    Reset { incarnation: u64 },
 }
 
 /// A change of a client's request.
@@ -81,30 +64,18 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Effect<O, M, T> {
-    Send {
-        to: PeerId,
-        wire: Wire<O, M>,
-    },
-    Client {
-        resource: Key,
-        ticket: Ticket,
-        event: Event,
-    },
+    /// To another peer.
+    Send { to: PeerId, wire: Wire<O, M> },
+    /// A change of a request.
+    Client { resource: Key, ticket: Ticket, event: Event },
     /// Replaces a pending timer of the same name.
-    SetTimer {
-        timer: Timer<T>,
-        after: Span,
-    },
-    CancelTimer {
-        timer: Timer<T>,
-    },
+    SetTimer { timer: Timer<T>, after: Span },
+    /// If it is pending.
+    CancelTimer { timer: Timer<T> },
+    /// The owned keys.
     Owns(Option<KeyRange>),
     /// A routed message took too many hops, or this peer has no route.
-    Undelivered {
-        resource: Key,
-        key: Key,
-    },
-    Unexpected {
-        why: &'static str,
-    },
+    Undelivered { resource: Key, key: Key },
+    /// A dropped message.
+    Unexpected { why: &'static str },
 }
