@@ -73,7 +73,7 @@ pub struct Chord {
 }
 
 /// The next step of a join or search.
-enum Onward {
+enum Step {
     /// Whether the peer is past the key.
     To(PeerId, bool),
     Ours,
@@ -130,22 +130,22 @@ impl Overlay for Chord {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| {
+        self.report_changes(cx, |chord, cx| {
             if !chord.ring.is_joined() {
                 chord.ring.join(via, cx);
                 chord.fingers.clear();
                 (chord.next, chord.sought, chord.eager) = (None, None, true);
             }
-            chord.ask_to_join(via, cx);
+            chord.send_join(via, cx);
         });
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| chord.ring.leave(cx));
+        self.report_changes(cx, |chord, cx| chord.ring.leave(cx));
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| {
+        self.report_changes(cx, |chord, cx| {
             chord.ring.receive(from, cx);
             match message {
                 Message::Ring(message) => match chord.ring.on_message(from, message, cx) {
@@ -162,8 +162,8 @@ impl Overlay for Chord {
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| match timer {
-            Timer::Join => chord.ask_to_join(chord.ring.via(), cx),
+        self.report_changes(cx, |chord, cx| match timer {
+            Timer::Join => chord.send_join(chord.ring.via(), cx),
             Timer::Stabilize => {
                 chord.ring.stabilize(cx);
                 chord.fix_fingers(cx);
@@ -177,7 +177,7 @@ impl Overlay for Chord {
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| chord.lose(peer, cx));
+        self.report_changes(cx, |chord, cx| chord.lose(peer, cx));
     }
 }
 
@@ -188,7 +188,7 @@ impl Chord {
     }
 
     /// Reports if `work` has changed the owned keys.
-    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
+    fn report_changes<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
         if self.range() != before {
@@ -215,33 +215,33 @@ impl Chord {
         self.ring.neighbours().chain(self.fingers.iter().copied())
     }
 
-    fn onward(&self, key: Key, way: Way) -> Onward {
+    fn next_step(&self, key: Key, way: Way) -> Step {
         let me = self.ring.me().key;
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
-                (true, _) => Onward::Ours,
+                (true, _) => Step::Ours,
                 // The search starts again.
-                (false, Some(via)) => Onward::To(via, false),
-                (false, None) => Onward::Unknown,
+                (false, Some(via)) => Step::To(via, false),
+                (false, None) => Step::Unknown,
             };
         };
         // A joining peer answers, too.
         if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
-            return Onward::Ours;
+            return Step::Ours;
         }
         if way.is_past {
             let between = self.known().filter(|node| key.distance(node.key) < key.distance(me));
             let first = between.min_by_key(|node| key.distance(node.key));
-            return first.map_or(Onward::Unknown, |node| Onward::To(node.peer, true));
+            return first.map_or(Step::Unknown, |node| Step::To(node.peer, true));
         }
         let nearer = self.nearer(key);
-        nearer.map_or(Onward::Unknown, |node| Onward::To(node.peer, me.distance(node.key) >= me.distance(key)))
+        nearer.map_or(Step::Unknown, |node| Step::To(node.peer, me.distance(node.key) >= me.distance(key)))
     }
 
-    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+    fn send_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
         if let Some(via) = via {
             cx.send(via, Message::Join { node: self.ring.me(), way: Way::default() });
-            self.ring.arm_join(cx);
+            self.ring.set_join_timer(cx);
         }
     }
 
@@ -258,25 +258,25 @@ impl Chord {
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
-        match others.onward(node.key, way) {
-            Onward::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
-            Onward::Ours => cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() }),
-            Onward::Unknown => {}
+        match others.next_step(node.key, way) {
+            Step::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
+            Step::Ours => cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() }),
+            Step::Unknown => {}
         }
     }
 
     /// *find_successor*, at the hops and at the owner.
     fn on_seek(&mut self, from: PeerId, key: Key, origin: PeerId, way: Way, cx: &mut Cx<'_, Message>) {
         self.ring.confirm(from, cx);
-        match self.onward(key, way) {
-            Onward::To(to, is_past) => {
+        match self.next_step(key, way) {
+            Step::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
             // The peer that asked has found itself.
-            Onward::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
+            Step::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
-            Onward::Ours | Onward::Unknown => {}
+            Step::Ours | Step::Unknown => {}
         }
     }
 
@@ -308,15 +308,15 @@ impl Chord {
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);
-        match self.onward(key, Way::default()) {
-            Onward::To(hop, is_past) => {
+        match self.next_step(key, Way::default()) {
+            Step::To(hop, is_past) => {
                 self.sought = Some(i);
                 let way = Way { hops: 0, is_past };
                 cx.send(hop, Message::Seek { key, origin: self.ring.me().peer, way });
                 self.ring.expect(hop, cx);
             }
             // No peer is that far away.
-            Onward::Ours | Onward::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
+            Step::Ours | Step::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
 
@@ -347,7 +347,7 @@ impl Chord {
     fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         self.fingers.retain(|finger| finger.peer != peer);
         if self.ring.right().is_empty() && self.ring.is_joined() {
-            self.ring.rescue(self.fingers.iter().copied(), cx);
+            self.ring.adopt(self.fingers.iter().copied(), cx);
         }
     }
 }

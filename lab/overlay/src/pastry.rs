@@ -105,21 +105,21 @@ impl Overlay for Pastry {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| {
+        self.report_changes(cx, |pastry, cx| {
             if !pastry.ring.is_joined() {
                 pastry.ring.join(via, cx);
                 pastry.table = Table::new(pastry.ring.me().key);
             }
-            pastry.ask_to_join(via, cx);
+            pastry.send_join(via, cx);
         });
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| pastry.ring.leave(cx));
+        self.report_changes(cx, |pastry, cx| pastry.ring.leave(cx));
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| {
+        self.report_changes(cx, |pastry, cx| {
             pastry.ring.receive(from, cx);
             match message {
                 Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
@@ -136,11 +136,11 @@ impl Overlay for Pastry {
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| match timer {
-            Timer::Join => pastry.ask_to_join(pastry.ring.via(), cx),
+        self.report_changes(cx, |pastry, cx| match timer {
+            Timer::Join => pastry.send_join(pastry.ring.via(), cx),
             Timer::Stabilize => {
                 pastry.ring.stabilize(cx);
-                pastry.tend_table(cx);
+                pastry.maintain_table(cx);
             }
             Timer::Silence(peer) => {
                 if pastry.ring.on_silence(peer, cx) {
@@ -151,7 +151,7 @@ impl Overlay for Pastry {
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| pastry.lose(peer, cx));
+        self.report_changes(cx, |pastry, cx| pastry.lose(peer, cx));
     }
 }
 
@@ -162,7 +162,7 @@ impl Pastry {
     }
 
     /// Reports if `work` has changed the owned keys.
-    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
+    fn report_changes<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
         if self.range() != before {
@@ -179,10 +179,10 @@ impl Pastry {
         good.min_by_key(|node| nearness(*node, key))
     }
 
-    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+    fn send_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
         if let Some(via) = via {
             cx.send(via, Message::Join { node: self.ring.me(), rows: Vec::new(), row: 0, hops: 0 });
-            self.ring.arm_join(cx);
+            self.ring.set_join_timer(cx);
         }
     }
 
@@ -239,7 +239,7 @@ impl Pastry {
     }
 
     /// Also detects dead peers, within 15 rounds. The leaves are often the only candidates for the last rows.
-    fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
+    fn maintain_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
             let row = self.table.row_of(first.key);
@@ -260,7 +260,7 @@ impl Pastry {
 
     fn on_ask_row(&mut self, from: PeerId, row: u8, cx: &mut Cx<'_, Message>) {
         if self.ring.is_outside() {
-            self.ring.say_goodbye(from, cx);
+            self.ring.send_leave(from, cx);
         } else {
             cx.send(from, Message::Row { nodes: self.table.row(row.into()).to_vec() });
         }
@@ -290,7 +290,7 @@ impl Pastry {
             }
         }
         if self.ring.right().is_empty() && self.ring.is_joined() {
-            self.ring.rescue(self.table.nodes().iter().copied(), cx);
+            self.ring.adopt(self.table.nodes().iter().copied(), cx);
         }
     }
 }

@@ -61,7 +61,7 @@ pub enum Message {
 }
 
 /// The maximum number of peers remembered: unauthenticated ones may name any number.
-const MOST_NAMED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 pub(crate) enum Received {
     Node(Node),
@@ -93,7 +93,7 @@ pub(crate) struct Ring {
     /// How often each peer was asked.
     awaited: BTreeMap<PeerId, u8>,
     /// The peers that count as dead, until a time.
-    gone: BTreeMap<PeerId, Time>,
+    dead: BTreeMap<PeerId, Time>,
 }
 
 impl Ring {
@@ -106,7 +106,7 @@ impl Ring {
             right: Side::new(me.key, Way::Clockwise, config.side),
             received_left: false,
             awaited: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            dead: BTreeMap::new(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Ring {
     }
 
     /// By then a dead neighbour has been detected.
-    pub(crate) fn arm_join<M: Debug>(&self, cx: &mut Cx<'_, M>) {
+    pub(crate) fn set_join_timer<M: Debug>(&self, cx: &mut Cx<'_, M>) {
         if self.via().is_none() {
             return;
         }
@@ -198,31 +198,31 @@ impl Ring {
     /// From the owner of this peer's key, with its neighbours.
     pub(crate) fn on_welcome<M: From<Message> + Debug>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
-            Phase::Joining { .. } => self.rescue(lists.nodes().chain([from]), cx),
+            Phase::Joining { .. } => self.adopt(lists.nodes().chain([from]), cx),
             // Welcomed twice, or by another ring after a partition: the nearest peers merge the two.
             Phase::Joined => {
-                self.court_nearer(|| lists.nodes().chain([from]), cx);
+                self.exchange_with_nearer(|| lists.nodes().chain([from]), cx);
             }
             Phase::Outside => {}
         }
     }
 
     /// Adopts `nodes` on hearsay, and asks the nearest.
-    pub(crate) fn rescue<M: From<Message> + Debug>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
+    pub(crate) fn adopt<M: From<Message> + Debug>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
         for node in nodes {
             if self.may_be(node) {
                 self.left.insert(node);
                 self.right.insert(node);
             }
         }
-        self.court(cx);
+        self.exchange_with_nearest(cx);
     }
 
     pub(crate) fn leave<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         if self.is_joined() {
             let (left, right) = (self.left.nearest(), self.right.nearest());
             for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
-                self.say_goodbye(node.peer, cx);
+                self.send_leave(node.peer, cx);
             }
         }
         self.phase = Phase::Outside;
@@ -233,12 +233,12 @@ impl Ring {
         }
     }
 
-    pub(crate) fn say_goodbye<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn send_leave<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Leave { lists: self.lists() }.into());
     }
 
     pub(crate) fn receive<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
-        self.gone.remove(&from);
+        self.dead.remove(&from);
         if self.awaited.remove(&from).is_some() {
             cx.cancel_timer(Timer::Silence(from));
         }
@@ -267,13 +267,13 @@ impl Ring {
             }
             Message::Ping { key } => {
                 let node = self.accept(from, key, cx)?;
-                self.meet(node, cx);
+                self.insert_sender(node, cx);
                 self.confirm(from, cx);
                 node
             }
             Message::Pong { key } => {
                 let node = self.accept(from, key, cx)?;
-                self.meet(node, cx);
+                self.insert_sender(node, cx);
                 node
             }
             Message::Leave { lists } => {
@@ -293,7 +293,7 @@ impl Ring {
             return None;
         }
         if self.is_outside() {
-            self.say_goodbye(from, cx);
+            self.send_leave(from, cx);
             return None;
         }
         Some(node)
@@ -304,21 +304,21 @@ impl Ring {
         self.left.insert(node);
         self.right.insert(node);
         if self.right.nearest() == Some(node) && lists.settled {
-            let beyond = self.up_to_me(&lists.right);
+            let beyond = self.plausible_prefix(&lists.right);
             self.right.follow(beyond.into_iter());
         }
         if self.left.nearest() == Some(node) {
             if lists.settled {
-                let beyond = self.up_to_me(&lists.left);
+                let beyond = self.plausible_prefix(&lists.left);
                 self.left.follow(beyond.into_iter());
             }
             self.received_left = true;
         }
-        self.court_nearer(|| lists.nodes(), cx)
+        self.exchange_with_nearer(|| lists.nodes(), cx)
     }
 
     /// Exchanges with those of `nodes` that are nearer than the nearest neighbours. Returns whether there are any.
-    fn court_nearer<M: From<Message> + Debug, I: Iterator<Item = Node>>(
+    fn exchange_with_nearer<M: From<Message> + Debug, I: Iterator<Item = Node>>(
         &mut self,
         nodes: impl Fn() -> I,
         cx: &mut Cx<'_, M>,
@@ -331,12 +331,12 @@ impl Ring {
         nearer.iter().any(Option::is_some)
     }
 
-    fn up_to_me(&self, list: &[Node]) -> Vec<Node> {
+    fn plausible_prefix(&self, list: &[Node]) -> Vec<Node> {
         list.iter().copied().take_while(|node| node.peer != self.me.peer).filter(|node| self.may_be(*node)).collect()
     }
 
     /// If the sender is the nearest, both need each other's lists.
-    fn meet<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
+    fn insert_sender<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
         self.right.insert(node);
@@ -349,7 +349,7 @@ impl Ring {
     fn try_enter<M: Debug>(&mut self, from: PeerId, nearer: bool, cx: &mut Cx<'_, M>) {
         let Phase::Joining { answered, .. } = &mut self.phase else { return };
         if !answered.contains(&from) {
-            if answered.len() >= MOST_NAMED {
+            if answered.len() >= MAX_REMEMBERED {
                 answered.remove(0); // The final neighbours come last.
             }
             answered.push(from);
@@ -363,10 +363,10 @@ impl Ring {
 
     fn enter<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
         self.phase = Phase::Joined;
-        self.arm_stabilize(cx);
+        self.set_stabilize_timer(cx);
     }
 
-    fn arm_stabilize<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    fn set_stabilize_timer<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let after = cx.rng().between(self.config.stabilize / 2, self.config.stabilize * 3 / 2);
         cx.set_timer(Timer::Stabilize, after);
     }
@@ -374,14 +374,14 @@ impl Ring {
     fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
         if !self.is_outside() {
-            self.court_nearer(|| lists.nodes(), cx);
+            self.exchange_with_nearer(|| lists.nodes(), cx);
         }
     }
 
     /// *stabilize* and *check_predecessor*.
     pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
-        self.gone.retain(|_, until| *until > now);
+        self.dead.retain(|_, until| *until > now);
         let (left, right) = (self.left.nearest(), self.right.nearest());
         if let Some(right) = right {
             self.exchange(right.peer, cx);
@@ -390,7 +390,7 @@ impl Ring {
             self.exchange(left.peer, cx);
         }
         self.received_left = false;
-        self.arm_stabilize(cx);
+        self.set_stabilize_timer(cx);
     }
 
     /// Returns whether the peer counts as dead.
@@ -412,21 +412,21 @@ impl Ring {
     pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
-            self.remember_gone(peer, cx.now());
+            self.remember_dead(peer, cx.now());
         }
     }
 
     /// Against rumours. Without the oldest entry, at worst a silent peer is asked once more.
-    fn remember_gone(&mut self, peer: PeerId, now: Time) {
-        if self.gone.len() >= MOST_NAMED && !self.gone.contains_key(&peer) {
-            self.gone.retain(|_, until| *until > now);
-            if self.gone.len() >= MOST_NAMED
-                && let Some(oldest) = self.gone.iter().min_by_key(|&(_, until)| *until).map(|(&peer, _)| peer)
+    fn remember_dead(&mut self, peer: PeerId, now: Time) {
+        if self.dead.len() >= MAX_REMEMBERED && !self.dead.contains_key(&peer) {
+            self.dead.retain(|_, until| *until > now);
+            if self.dead.len() >= MAX_REMEMBERED
+                && let Some(oldest) = self.dead.iter().min_by_key(|&(_, until)| *until).map(|(&peer, _)| peer)
             {
-                self.gone.remove(&oldest);
+                self.dead.remove(&oldest);
             }
         }
-        self.gone.insert(peer, now + self.config.quarantine);
+        self.dead.insert(peer, now + self.config.quarantine);
     }
 
     pub(crate) fn remove_peer(&mut self, peer: PeerId) {
@@ -448,11 +448,11 @@ impl Ring {
         let was_nearest = self.is_nearest(peer);
         self.remove_peer(peer);
         if was_nearest && !self.is_outside() {
-            self.court(cx);
+            self.exchange_with_nearest(cx);
         }
     }
 
-    fn court<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    fn exchange_with_nearest<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let (left, right) = (self.left.nearest(), self.right.nearest());
         for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
             self.exchange(node.peer, cx);
@@ -472,7 +472,7 @@ impl Ring {
     /// A joining peer without neighbours replies that it is the wrong receiver, since it can only restart the search.
     pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
-            self.say_goodbye(to, cx);
+            self.send_leave(to, cx);
         } else {
             cx.send(to, Message::Pong { key: self.me.key }.into());
         }
@@ -492,7 +492,7 @@ impl Ring {
 
     /// Whether a node that others have named can be adopted.
     pub(crate) fn may_be(&self, node: Node) -> bool {
-        self.is_plausible(node) && !self.gone.contains_key(&node.peer)
+        self.is_plausible(node) && !self.dead.contains_key(&node.peer)
     }
 
     /// Another peer, at a key of its own, and at the key by which it is known.
@@ -525,14 +525,14 @@ mod tests {
         for unauthenticated in 1..=3000 {
             receive(&mut ring, unauthenticated, Message::Leave { lists: lists.clone() });
         }
-        assert_eq!(ring.gone.len(), MOST_NAMED);
-        assert!(ring.gone.contains_key(&PeerId::new(3000)), "the latest are remembered");
+        assert_eq!(ring.dead.len(), MAX_REMEMBERED);
+        assert!(ring.dead.contains_key(&PeerId::new(3000)), "the latest are remembered");
         ring.phase = Phase::Joining { via: PeerId::new(1), answered: Vec::new() };
         for unauthenticated in (10_000..13_000).chain(10_000..13_000) {
             let key = Key::of_peer(PeerId::new(unauthenticated));
             receive(&mut ring, unauthenticated, Message::Exchange { key, lists: lists.clone() });
             if let Phase::Joining { answered, .. } = &ring.phase {
-                assert!(answered.len() <= MOST_NAMED);
+                assert!(answered.len() <= MAX_REMEMBERED);
             }
         }
     }

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use peerlock_types::{Key, PeerId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Passed<M> {
+pub(crate) struct Sent<M> {
     pub resource: Key,
     pub key: Key,
     pub origin: PeerId,
@@ -18,35 +18,35 @@ pub(crate) struct Passed<M> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hops<M> {
     given: u64,
-    passed: BTreeMap<u64, Passed<M>>,
+    sent: BTreeMap<u64, Sent<M>>,
 }
 
 impl<M> Default for Hops<M> {
     fn default() -> Self {
-        Self { given: 0, passed: BTreeMap::new() }
+        Self { given: 0, sent: BTreeMap::new() }
     }
 }
 
 impl<M> Hops<M> {
     /// Until the receipt is confirmed.
-    pub fn keep(&mut self, passed: Passed<M>) -> u64 {
+    pub fn insert(&mut self, sent: Sent<M>) -> u64 {
         self.given += 1;
-        self.passed.insert(self.given, passed);
+        self.sent.insert(self.given, sent);
         self.given
     }
 
     /// The message was confirmed, or gets another receipt.
-    pub fn take(&mut self, receipt: u64) -> Option<Passed<M>> {
-        self.passed.remove(&receipt)
+    pub fn take(&mut self, receipt: u64) -> Option<Sent<M>> {
+        self.sent.remove(&receipt)
     }
 
     pub fn holder(&self, receipt: u64) -> Option<PeerId> {
-        self.passed.get(&receipt).map(|passed| passed.to)
+        self.sent.get(&receipt).map(|sent| sent.to)
     }
 
-    pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Passed<M>> {
-        let (theirs, rest) = core::mem::take(&mut self.passed).into_iter().partition(|(_, passed)| passed.to == peer);
-        self.passed = rest;
+    pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Sent<M>> {
+        let (theirs, rest) = core::mem::take(&mut self.sent).into_iter().partition(|(_, sent)| sent.to == peer);
+        self.sent = rest;
         theirs
     }
 }

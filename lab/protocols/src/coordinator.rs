@@ -49,13 +49,13 @@ use crate::token::Claim;
 use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
-mod group;
+mod election;
 mod message;
 mod replica;
 
 use client::Clients;
-use group::Group;
-pub use message::{Entry, Holder, Memory, Message, Place, Telling, Timer};
+use election::Election;
+pub use message::{Entry, Holder, Memory, Message, Place, Timer, UpdateKind};
 use replica::Replica;
 
 /// Distance between the first fencing numbers of two epochs.
@@ -176,7 +176,7 @@ impl Coordinator {
         Self {
             common: Common { config, sender: Sender::new(me, replicas) },
             clients: Clients::default(),
-            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::default())).collect(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Election::default())).collect(),
         }
     }
 
@@ -206,10 +206,10 @@ impl Coordinator {
 
     fn deliver_to_replica(&mut self, at: usize, message: Message, cx: &mut Cx<'_, Self>) {
         let (replica, common) = (&mut self.replicas[at], &mut self.common);
-        replica.wake_up(common, cx);
+        replica.start_timer(common, cx);
         match message {
             Message::Request { .. } => replica.on_request(message, common, cx),
-            Message::AddRequest { entry, .. } => replica.note(entry, cx.now()),
+            Message::AddRequest { entry, .. } => replica.insert_waiter(entry, cx.now()),
             Message::Release { .. } => replica.on_release(message, common, cx),
             Message::IamCoordinator { from, epoch, sent, .. } => {
                 replica.on_iam_coordinator(from, epoch, sent, common, cx);
@@ -257,7 +257,7 @@ impl Protocol for Coordinator {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
-            let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
+            let mut replica = Replica::new(index, Election::blank(cx.now(), &self.common.config));
             replica.start_recovery(&mut self.common, cx);
             self.replicas.insert(at, replica);
         }

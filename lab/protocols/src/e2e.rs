@@ -125,15 +125,15 @@ impl Config {
     /// After that its receiver counts as dead.
     const TRIES: u32 = 8;
     /// Former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
-    const MOST_DETOURS: u8 = 3;
+    const MAX_DETOURS: u8 = 3;
     /// Requests stored for an announced token. Our choice.
-    const MOST_EARLY: usize = 1000;
+    const MAX_EARLY: usize = 1000;
     /// 272 years.
-    const FOR_EVER: Span = Span::from_secs(1 << 33);
+    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOR_EVER },
+            lease: if self.leases { self.lease } else { Self::FOREVER },
             retry: self.retry,
             client_leases: self.leases,
             default_timer: false,
@@ -387,14 +387,14 @@ impl Protocol for E2e {
         let stamp = Stamp { time: self.common.tick(cx.now()), client };
         self.first.get_or_insert(stamp);
         self.requesters.push(Requester::new(ticket, stamp, self.common.quorum().replicas()));
-        self.ask_first(self.requesters.len() - 1, cx);
+        self.send_first_requests(self.requesters.len() - 1, cx);
         self.deliver_here(cx);
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_mut().filter(|token| token.inside == Some(ticket)) {
             token.inside = None;
-            self.pass_on(cx);
+            self.end_turn(cx);
         } else if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
             self.withdraw(at, cx);
         }

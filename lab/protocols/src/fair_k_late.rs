@@ -116,7 +116,7 @@ pub struct FairKLate {
 }
 
 /// The maximum of updates buffered for a future role. A peer sends a few at a time.
-const MOST_EARLY: usize = 100_000;
+const MAX_EARLY: usize = 100_000;
 
 impl FairKLate {
     /// Creates a peer without requests.
@@ -189,7 +189,7 @@ impl FairKLate {
                 }
                 // Overtook the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
-                    if self.early.len() >= MOST_EARLY {
+                    if self.early.len() >= MAX_EARLY {
                         return cx.unexpected("more updates than are buffered for a future role");
                     }
                     self.early.push(update);
@@ -269,7 +269,7 @@ impl FairKLate {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
                 let due = self.tokens.pass_on(at);
-                self.unless_leaving(at, due, cx);
+                self.pass_or_divert(at, due, cx);
             }
         }
     }
@@ -282,10 +282,10 @@ impl FairKLate {
 
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let due = self.tokens.leave(at);
-        self.unless_leaving(at, due, cx);
+        self.pass_or_divert(at, due, cx);
     }
 
-    fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
+    fn pass_or_divert(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
             return self.attend_to(Due::HandOver(at), cx);

@@ -107,11 +107,11 @@ impl Config {
     /// By then the waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
-    const FOR_EVER: Span = Span::from_secs(1 << 33);
+    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOR_EVER },
+            lease: if self.leases { self.lease } else { Self::FOREVER },
             retry: self.retry,
             requests_apart: self.epochs,
             numbered_grants: self.epochs,
@@ -134,7 +134,7 @@ pub struct NonE2e {
     /// *Replica list*: at most one entry per replica.
     entries: Vec<Entry>,
     outbox: Outbox<Message>,
-    watches: bool,
+    pings_run: bool,
 }
 
 impl NonE2e {
@@ -149,7 +149,7 @@ impl NonE2e {
             replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
             entries: Vec::new(),
             outbox: Outbox::default(),
-            watches: false,
+            pings_run: false,
         }
     }
 
@@ -376,7 +376,7 @@ impl Protocol for NonE2e {
         }
         self.entries.clear();
         self.outbox = Outbox::default();
-        self.watches = false;
+        self.pings_run = false;
         cx.cancel_timer(Timer::Ping);
         cx.cancel_timer(Timer::Again);
     }

@@ -40,7 +40,7 @@ impl Requester {
     /// §IV.B, step 1.
     pub fn request(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         for replica in 0..common.quorum().replicas() {
-            let message = self.keepable(replica, common, cx);
+            let message = self.queueable(replica, common, cx);
             common.sender.send_to(replica, message, cx);
             self.silent.insert(replica);
         }
@@ -53,7 +53,7 @@ impl Requester {
         sigma::Timer::Wake(self.votes.id()).into()
     }
 
-    fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
+    fn queueable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
     }
 
@@ -157,11 +157,11 @@ impl Requester {
         let surfaces = config.surfaces && !self.votes.mine().is_empty();
         match self.places[replica as usize] {
             Place::Unknown => {
-                let message = self.keepable(replica, common, cx);
+                let message = self.queueable(replica, common, cx);
                 common.sender.send_to(replica, message, cx);
             }
             Place::Hop(peer) if !surfaces && !self.silent.contains(replica) => {
-                let message = self.keepable(replica, common, cx);
+                let message = self.queueable(replica, common, cx);
                 common.sender.send(peer, message, cx);
             }
             Place::Replica(peer) if !self.silent.contains(replica) => common.sender.send(peer, direct, cx),
