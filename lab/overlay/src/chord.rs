@@ -1,5 +1,4 @@
-//! Chord (Stoica, Morris, Liben-Nowell, Karger, Kaashoek, Dabek, Balakrishnan: "Chord: A Scalable Peer-to-peer Lookup
-//! Protocol for Internet Applications", IEEE/ACM Transactions on Networking 11(1), 2003).
+//! Chord (Stoica et al.: "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications", 2003).
 //!
 //! A key belongs to its *successor*, the first peer at or clockwise after it. Every peer knows its neighbours on the
 //! ring and its *fingers*: the first peer at least 2ⁱ away, for every i.
@@ -74,7 +73,7 @@ pub struct Chord {
 
 /// The next step of a join or search.
 enum Step {
-    /// Whether the peer is past the key.
+    /// To this peer, and whether it is past the key.
     To(PeerId, bool),
     Ours,
     Unknown,

@@ -99,11 +99,11 @@ pub enum Timer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of an effect describes its fields")]
 pub enum Effect<M> {
-    /// To another peer.
+    /// Sends to another peer.
     Send { to: PeerId, message: M },
     /// Replaces a pending timer of the same name.
     SetTimer { timer: Timer, after: Span },
-    /// If it is pending.
+    /// Cancels a pending timer.
     CancelTimer { timer: Timer },
     /// This peer now owns these keys.
     Owns { range: Option<KeyRange> },
@@ -159,15 +159,15 @@ impl<'a, M: Debug> Cx<'a, M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of an input describes its fields")]
 pub enum Input<M> {
-    /// Through this peer, if any.
+    /// The peer joins, through another if any.
     Join(Option<PeerId>),
-    /// For good.
+    /// The peer leaves.
     Leave,
     /// The network has authenticated the sender.
     Message { from: PeerId, message: M },
-    /// Has expired.
+    /// A timer has expired.
     Timer(Timer),
-    /// Reported by the network.
+    /// A peer cannot be reached.
     Unreachable(PeerId),
 }
 

@@ -1,5 +1,5 @@
 //! Pastry (Rowstron, Druschel: "Pastry: Scalable, Decentralized Object Location and Routing for Large-Scale
-//! Peer-to-Peer Systems", Middleware 2001), with b = 4: keys have 32 digits to base 16.
+//! Peer-to-Peer Systems", 2001), with b = 4: keys have 32 digits to base 16.
 //!
 //! A key belongs to the peer whose key is numerically nearest. Every peer knows its *leaf set*, the neighbours on the
 //! ring, and a *routing table* of peers whose keys share the first digits with its own.
@@ -216,7 +216,7 @@ impl Pastry {
         }
     }
 
-    /// Whether this peer is nearer to the key than every peer it knows.
+    /// Returns whether this peer is nearer to the key than every peer it knows.
     fn is_nearest(&self, key: Key) -> bool {
         let me = nearness(self.ring.me(), key);
         let mut leaves = self.ring.neighbours().peekable();

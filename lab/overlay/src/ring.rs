@@ -416,7 +416,7 @@ impl Ring {
         }
     }
 
-    /// Against rumours. Without the oldest entry, at worst a silent peer is asked once more.
+    /// Drops the oldest entry if there are too many: at worst a silent peer is asked once more.
     fn remember_dead(&mut self, peer: PeerId, now: Time) {
         if self.dead.len() >= MAX_REMEMBERED && !self.dead.contains_key(&peer) {
             self.dead.retain(|_, until| *until > now);
@@ -490,7 +490,7 @@ impl Ring {
         self.awaited.contains_key(&peer)
     }
 
-    /// Whether a node that others have named can be adopted.
+    /// Returns whether a node that others have named can be adopted.
     pub(crate) fn may_be(&self, node: Node) -> bool {
         self.is_plausible(node) && !self.dead.contains_key(&node.peer)
     }

@@ -37,7 +37,7 @@ impl Table {
         table
     }
 
-    /// Differently for each peer, so that the load is spread.
+    /// Chooses differently for each peer, to spread the load.
     fn choose(&self, candidates: &[Node], row: usize) -> Option<Node> {
         let at = (self.centre.get() >> row) as usize;
         candidates.get(at.checked_rem(candidates.len())?).copied()

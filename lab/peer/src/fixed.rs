@@ -47,7 +47,7 @@ impl Routes {
 pub struct Wire<M> {
     /// The destination and the origin; `None` for a direct message.
     pub route: Option<(Key, PeerId)>,
-    /// Of the protocol.
+    /// The protocol's message.
     pub message: M,
 }
 
@@ -59,7 +59,7 @@ pub struct OnRoutes<P> {
 }
 
 impl<P: Protocol> OnRoutes<P> {
-    /// On these routes.
+    /// Creates a peer on these routes.
     pub fn new(protocol: P, routes: Arc<Routes>) -> Self {
         Self { protocol, routes }
     }

@@ -28,7 +28,7 @@ impl<M> Default for Hops<M> {
 }
 
 impl<M> Hops<M> {
-    /// Until the receipt is confirmed.
+    /// Stores a message until its receipt is confirmed.
     pub fn insert(&mut self, sent: Sent<M>) -> u64 {
         self.given += 1;
         self.sent.insert(self.given, sent);

@@ -7,7 +7,7 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Wire<O, M> {
-    /// Of the overlay.
+    /// A message of the overlay.
     Overlay(O),
     /// From one instance of a resource's protocol to another.
     Direct { resource: Key, message: M },
@@ -21,9 +21,9 @@ pub enum Wire<O, M> {
 /// The timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer<T> {
-    /// Of the overlay.
+    /// A timer of the overlay.
     Overlay(peerlock_overlay::Timer),
-    /// Of the protocol of one resource.
+    /// A timer of one resource's protocol.
     Resource(Key, T),
     /// The next hop has not confirmed.
     Hop(u64),
@@ -33,19 +33,19 @@ pub enum Timer<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Input<O, M, T> {
-    /// Through this peer, if any.
+    /// The peer joins, through another if any.
     Join(Option<PeerId>),
-    /// For good.
+    /// The peer leaves.
     Leave,
-    /// By a client.
+    /// A client requests.
     Request { resource: Key, ticket: Ticket },
-    /// Also withdraws a request.
+    /// A client releases or withdraws.
     Release { resource: Key, ticket: Ticket },
     /// From the previous hop, which need not be the origin.
     Message { from: PeerId, wire: Wire<O, M> },
-    /// Has expired.
+    /// A timer has expired.
     Timer(Timer<T>),
-    /// Reported by the network.
+    /// A peer cannot be reached.
     Unreachable(PeerId),
     /// The state stored for others is lost.
     Reset { incarnation: u64 },
@@ -64,13 +64,13 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Effect<O, M, T> {
-    /// To another peer.
+    /// Sends to another peer.
     Send { to: PeerId, wire: Wire<O, M> },
     /// A change of a request.
     Client { resource: Key, ticket: Ticket, event: Event },
     /// Replaces a pending timer of the same name.
     SetTimer { timer: Timer<T>, after: Span },
-    /// If it is pending.
+    /// Cancels a pending timer.
     CancelTimer { timer: Timer<T> },
     /// The owned keys.
     Owns(Option<KeyRange>),

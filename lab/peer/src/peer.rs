@@ -14,21 +14,21 @@ use crate::message::{Effect, Event, Input, Timer, Wire};
 pub struct Config {
     /// How long the next hop may take to confirm.
     pub confirm: Option<Span>,
-    /// To the same hop.
+    /// A message is sent to the same hop so often.
     pub tries: u32,
     /// A message is dropped after so many hops.
     pub longest_way: u8,
 }
 
 impl Config {
-    /// Without loss and crashes.
+    /// For networks without loss and crashes.
     pub const RELIABLE: Self = Self {
         confirm: None,
         tries: 1,
         // Our choice: six times the mean in a Chord of 100,000 peers.
         longest_way: 50,
     };
-    /// With loss and crashes.
+    /// For networks with loss and crashes.
     pub const CONFIRMED: Self = Self {
         // Our choice, like the overlays' `answer`.
         confirm: Some(Span::from_secs(1)),

@@ -1,8 +1,6 @@
 //! Cost of one message at the coordinator of late binding, by the number of waiters and slots.
 //!
-//! `cargo bench -p peerlock-protocols`. The benchmark plays all other peers. Updates reach the coordinator so late that
-//! a tenth of the holders have released meanwhile. Each figure is the median of five. Tables:
-//! `docs/notes/2026-11-19-scale.md`.
+//! `cargo bench -p peerlock-protocols`. Each figure is the median of five. Tables: `docs/notes/2026-11-19-scale.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::OnceLock;

@@ -6,8 +6,8 @@
 //! ```text
 //!   1 (requests)  2 (fails)     3 (its successor)   4
 //!   │ say(1 → 2)  │             │                   │
-//!   ├────────────►│ state 2, version 7              │      "whenever the node changes its state, it initiates an
-//!   │             ├────────────►│                   │       atomic broadcast to all the successors"
+//!   ├────────────►│ state 2, version 7              │
+//!   │             ├────────────►│                   │
 //!   │             ├─────────────┼──────────────────►│
 //!   │ confirm     │             │                   │
 //!   │◄────────────┤             │                   │
@@ -73,14 +73,14 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// By a hash of their numbers, so that neighbours are unrelated.
+    /// Orders peers by a hash, so that neighbours are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// In this order.
+    /// Keeps this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
@@ -100,7 +100,7 @@ pub struct Backed<P: Backable> {
     failed: BTreeSet<PeerId>,
     parts: BTreeMap<PeerId, Part<P>>,
     inbox: VecDeque<Message<P>>,
-    /// For participants that another peer owns according to `failed`.
+    /// Messages for participants that another peer owns according to `failed`.
     early: Vec<Message<P>>,
     recovery: Recovery,
 }
@@ -144,7 +144,7 @@ impl<P: Backable> Backed<P> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Sends the new state to the backups, then the messages.
+    /// Runs a step; sends the new state to the backups, then the messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {

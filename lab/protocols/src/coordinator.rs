@@ -64,13 +64,13 @@ const EPOCH: u64 = 1 << 40;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of an owner; a waiter is removed after as long a silence. 10 s: our choice, as in Sigma.
+    /// Length of an owner's lease, and of the silence after which a waiter is removed. 10 s: our choice, as in Sigma.
     pub lease: Span,
     /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
     /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
     pub ping: Span,
-    /// Interval of unanswered requests. 0.5 s: our choice, more than a round trip.
+    /// Clients repeat unanswered requests after it. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
     /// The owner receives ADDREQUEST. In print it never learns of a successor.
     pub owner_notified: bool,
@@ -116,7 +116,7 @@ impl Config {
         one_acts: false,
         one_asked: false,
     };
-    /// With all repairs.
+    /// Figure 1 with all repairs.
     pub const REPAIRED: Self = Self {
         owner_notified: true,
         replicas_receive_release: true,

@@ -62,12 +62,12 @@ use trail::Trail;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of the votes. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs a message per
-    /// hop.
+    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
+    /// a message per hop.
     pub lease: Span,
-    /// Until a retry, doubled up to half a lease; also of a token. 2 s: our choice, several routes.
+    /// Time until a client retries, doubled up to half a lease, or a token is resent. 2 s: our choice, several routes.
     pub retry: Span,
-    /// Of waiters. 10 minutes: the paper's example.
+    /// Interval of the waiters' pings. 10 minutes: the paper's example.
     pub ping: Span,
     /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
@@ -109,7 +109,7 @@ impl Config {
         asks_again: false,
         claims_voted: false,
     };
-    /// With all repairs.
+    /// §IV.A with all repairs.
     pub const REPAIRED: Self = Self {
         successor_named: true,
         losers_queued: true,
@@ -122,11 +122,11 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// After that its receiver counts as dead.
+    /// A token is sent so often before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// Former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
+    /// Maximum of former owners that forward an ENQUEUE: our choice.
     const MAX_DETOURS: u8 = 3;
-    /// Requests stored for an announced token. Our choice.
+    /// Maximum of requests stored for an announced token: our choice.
     const MAX_EARLY: usize = 1000;
     /// 272 years.
     const FOREVER: Span = Span::from_secs(1 << 33);

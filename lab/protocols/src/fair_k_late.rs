@@ -1,6 +1,6 @@
-//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K, in
-//! which a request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a
-//! *holder* its successor only when that holder may release next.
+//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after [Fair-K](crate::fair_k), in which a
+//! request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a *holder*
+//! its successor only when that holder may release next.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
@@ -31,9 +31,9 @@
 //! successor. A peer that leaves sends its tokens and the role to a replacement.
 //!
 //! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
-//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before.
-//! One that replaces successors begins a new *turn*; `left` names the turn of the successors that went with the token,
-//! which shows the coordinator whether to send the replacement again.
+//! stay, and reports of older stays change nothing. A `next` that replaces successors begins a new *turn*; `left` names
+//! the turn of the successors that went with the token, which shows the coordinator whether to send the replacement
+//! again.
 
 mod lead;
 
@@ -88,7 +88,7 @@ pub struct Config {
     pub term: u32,
     /// Hand-overs for which successors are sent ahead, at least 1; half as many with several slots and short stays.
     pub reach: u32,
-    /// With several slots: treats all stays as short.
+    /// Treats all stays as short.
     pub always_ahead: bool,
 }
 
@@ -153,7 +153,7 @@ impl FairKLate {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Of the client that uses the token of `slot` here.
+    /// Returns the successor of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
@@ -187,7 +187,7 @@ impl FairKLate {
                     self.note(&mut queue, update, cx);
                     self.bind(queue, cx);
                 }
-                // Overtook the role.
+                // The update has overtaken the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MAX_EARLY {
                         return cx.unexpected("more updates than are buffered for a future role");
@@ -262,7 +262,7 @@ impl FairKLate {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // Withdrawn, or entered with another token.
+            // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
                 // The coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {

@@ -1,5 +1,5 @@
-//! Non-E2E: votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta: "Efficient Mutual
-//! Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
+//! Non-E2E: votes, with a queue distributed over the routes to the voters (§IV.B and §V.B of the paper of
+//! [`crate::e2e`]).
 //!
 //! A REQUEST leaves an entry at every peer on its routes to n replicas: a *route quorum*. The next request is queued at
 //! the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial queues.
@@ -49,14 +49,13 @@ pub use message::{Load, Message, Timer};
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// Until a retry, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client retries, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Until a client without votes, or a hop with waiters, checks its route; doubled. 10 s: our choice. A dead peer
-    /// may double a wait.
+    /// Time until a client without votes, or a hop with waiters, checks its route, doubled each time. 10 s: our choice.
     pub patience: Span,
-    /// The maximum of these. 10 minutes: the paper's example for pings (§V.A).
+    /// Maximum of `patience`. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// Until unacknowledged queues are resent. 2 s: our choice, several routes.
+    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
     pub again: Span,
     /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
     /// twice.
@@ -92,7 +91,7 @@ impl Config {
         leases: false,
         asks_again: false,
     };
-    /// With all repairs.
+    /// §IV.B with all repairs.
     pub const REPAIRED: Self = Self {
         hearsay: true,
         surfaces: true,
@@ -104,7 +103,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// By then the waiters have retried.
+    /// Queues are sent so often. By then their waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
     const FOREVER: Span = Span::from_secs(1 << 33);
@@ -282,7 +281,7 @@ impl NonE2e {
         }
     }
 
-    /// Without memory except this hop's entries.
+    /// The replica knows only this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {

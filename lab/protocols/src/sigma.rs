@@ -49,9 +49,9 @@ use replica::{Entry, Replica};
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The minimum between retries. 0.5 s: our choice, more than a round trip.
+    /// Minimum time between retries. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
     /// In print *Request()* never clears *resp[]*, and late messages of an earlier request affect the next.
     pub requests_apart: bool,
@@ -96,7 +96,7 @@ impl Config {
         seeded_clocks: false,
         levels_agree: false,
     };
-    /// With all repairs.
+    /// Figures 5 and 6 with all repairs.
     pub const REPAIRED: Self = Self {
         requests_apart: true,
         numbered_grants: true,
@@ -131,9 +131,9 @@ impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 pub(crate) enum Yields {
     /// When no client can win, as far as it knows.
     AtOnce,
-    /// On `Inquire`, if the client cannot win.
+    /// When the client cannot win and receives `Inquire`.
     Asked,
-    /// By [`Client::yield_all`].
+    /// In [`Client::yield_all`].
     Later,
 }
 
@@ -215,7 +215,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // Each replica gets the RELEASE of a finished client anyway.
+                // Each replica gets the RELEASE of a finished client.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);

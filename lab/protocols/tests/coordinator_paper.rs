@@ -67,8 +67,7 @@ fn printed_replicas_all_forward_a_request() {
     assert_eq!((sent(&scene, "request"), sent(&scene, "ping"), sent(&scene, "ok")), (7 + 6, 6, 6));
 }
 
-/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue and to the entire group of
-/// replicas".
+/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue".
 #[test]
 fn all_waiters_and_replicas_receive_addrequest() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -79,7 +78,7 @@ fn all_waiters_and_replicas_receive_addrequest() {
     assert!([1, 2, A, B, C].iter().all(|&to| scene.find(0, to, "addrequest").is_some()));
 }
 
-/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue"; Lemma 4.
+/// Lemma 1.b and Lemma 4.
 #[test]
 fn token_passes_directly_between_clients() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);

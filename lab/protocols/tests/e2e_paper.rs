@@ -46,8 +46,6 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     })
 }
 
-// Statements of the paper.
-
 /// §IV.A, 4: "it sends an IAMWINNER message to all the replicas".
 #[test]
 fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
@@ -291,7 +289,7 @@ fn duplicate_token_is_ignored() {
     assert_eq!((scene.order(), scene.holders()), (vec![A, B, C], vec![C]));
 }
 
-/// D receives `Inquire` because of a late copy of its REQUEST.
+/// D receives `Inquire` after a late REQUEST.
 #[test]
 fn former_owner_keeps_votes_of_its_successor() {
     let (mut scene, late) = handed_over();

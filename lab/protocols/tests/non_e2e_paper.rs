@@ -20,8 +20,6 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-// Statements of the paper.
-
 /// §IV.B, 2: "their replica list is updated and the REQUEST message continues to be routed".
 #[test]
 fn idle_resource_is_granted_and_every_hop_writes_an_entry() {

@@ -14,8 +14,6 @@ fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
     [Config::PRINTED, Config::REPAIRED].map(play)
 }
 
-// Statements of the paper.
-
 /// §4, case 1.
 #[test]
 fn idle_resource_costs_three_messages_per_replica() {

@@ -10,7 +10,7 @@ use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
 
 for_both!(key_has_one_owner_in_every_ring_size);
 
-/// Chord, *path length*: "about ½·log2 N", 6.64 for 10,000 peers. The successor list saves part of the last hops.
+/// Chord, *path length*: "about ½·log2 N", 6.64 for 10,000 peers.
 #[test]
 fn chord_lookup_takes_half_log2_n_hops() {
     let mean = mean_hops::<Chord>(10_000, 20_000, 1);

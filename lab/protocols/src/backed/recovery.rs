@@ -1,20 +1,7 @@
 //! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
-//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants,
-//! and restarts the protocol with the tokens where they are and the missing ones recreated. The order of the queue is
-//! lost.
-//!
-//! ```text
-//!   3 (misses 2)      1             4
-//!   │ search(1)       │             │
-//!   ├────────────────►│             │
-//!   ├─────────────────┼────────────►│
-//!   │ found: grants   │             │
-//!   │◄────────────────┤             │
-//!   │◄────────────────┼─────────────┤
-//!   │ fresh(1, tokens)│             │
-//!   ├────────────────►│             │
-//!   ├─────────────────┼────────────►│
-//! ```
+//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants.
+//! When all have answered, it restarts the protocol with the tokens where they are and the missing ones recreated. The
+//! order of the queue is lost.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -267,7 +267,7 @@ impl Clients {
         }
     }
 
-    /// Until no replica considers this client the owner.
+    /// Resends until no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);

@@ -48,11 +48,11 @@ pub(super) struct Election {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum State {
-    /// Without memory, and so are the replicas `blanks`.
+    /// This replica and `blanks` have no memory.
     Blank { since: Time, blanks: Voters },
     #[default]
     Follower,
-    /// For each replica, `sent` of the latest message on which it has promised.
+    /// `sent` of the message on which each replica has promised last.
     Candidate { votes: Vec<Option<Time>> },
     /// Starts no chain before `grace`.
     Leading { votes: Vec<Option<Time>>, grace: Time },

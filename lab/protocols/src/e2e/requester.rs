@@ -17,7 +17,7 @@ use crate::sigma::{self, Stamp};
 pub(super) struct Requester {
     pub votes: Client,
     pub queued_at: Option<Owner>,
-    /// Of one of the first waiters.
+    /// Empty unless the client is one of the first waiters.
     pub backup: Backup,
     tries: u32,
     pinged: bool,

@@ -150,7 +150,7 @@ impl Requester {
         false
     }
 
-    /// At the peer that answered last, or by a new route if it is silent. A client with too few votes bypasses the
+    /// Asks the peer that answered last, or by a new route if it is silent. A client with too few votes bypasses the
     /// hops: a replica asks for a YIELD only on behalf of requests that it knows.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);

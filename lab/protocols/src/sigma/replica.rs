@@ -31,7 +31,7 @@ pub(crate) struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// By the client's clock; `arrived` by the replica's.
+    /// Send time by the client's clock; `arrived` is by the replica's.
     pub sent: Time,
     pub arrived: Time,
 }
@@ -46,7 +46,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// By the client's clock, rounded down: the request arrived after it was sent.
+    /// The end of the lease by the client's clock, rounded down: the request arrived after it was sent.
     fn until_by_client_clock(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
@@ -155,7 +155,7 @@ impl Replica {
         }
     }
 
-    /// For the first waiter, if it is earlier than the owner or retries because its turn is due; or for another that is
+    /// Sends `Inquire` for the first waiter, if it is earlier than the owner or its turn is due; or for another that is
     /// earlier and retries, since the first may be finished.
     fn inquire<P: Voting>(
         &mut self,
