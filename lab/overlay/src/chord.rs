@@ -129,54 +129,50 @@ impl Overlay for Chord {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |chord, cx| {
-            if !chord.ring.is_joined() {
-                chord.ring.join(via, cx);
-                chord.fingers.clear();
-                (chord.next, chord.sought, chord.eager) = (None, None, true);
-            }
-            chord.send_join(via, cx);
-        });
+        if !self.ring.is_joined() {
+            self.ring.join(via, cx);
+            self.fingers.clear();
+            (self.next, self.sought, self.eager) = (None, None, true);
+        }
+        self.send_join(via, cx);
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |chord, cx| chord.ring.leave(cx));
+        self.ring.leave(cx);
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |chord, cx| {
-            chord.ring.receive(from, cx);
-            match message {
-                Message::Ring(message) => match chord.ring.on_message(from, message, cx) {
-                    Some(Received::Leave) => chord.drop_finger(from, cx),
-                    Some(Received::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
-                    Some(Received::Node(_)) | None => {}
-                },
-                Message::Join { node, way } => chord.on_join(from, node, way, cx),
-                Message::Welcome { key, lists } => chord.ring.on_welcome(Node { key, peer: from }, &lists, cx),
-                Message::Seek { key, origin, way } => chord.on_seek(from, key, origin, way, cx),
-                Message::Found { sought, key } => chord.on_found(Node { key, peer: from }, sought, cx),
-            }
-        });
+        self.ring.receive(from, cx);
+        match message {
+            Message::Ring(message) => match self.ring.on_message(from, message, cx) {
+                Some(Received::Leave) => self.drop_finger(from, cx),
+                Some(Received::Node(_)) if self.eager && self.sought.is_none() => self.fix_fingers(cx),
+                Some(Received::Node(_)) | None => {}
+            },
+            Message::Join { node, way } => self.on_join(from, node, way, cx),
+            Message::Welcome { key, lists } => self.ring.on_welcome(Node { key, peer: from }, &lists, cx),
+            Message::Seek { key, origin, way } => self.on_seek(from, key, origin, way, cx),
+            Message::Found { sought, key } => self.on_found(Node { key, peer: from }, sought, cx),
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |chord, cx| match timer {
-            Timer::Join => chord.send_join(chord.ring.via(), cx),
+        match timer {
+            Timer::Join => self.send_join(self.ring.via(), cx),
             Timer::Stabilize => {
-                chord.ring.stabilize(cx);
-                chord.fix_fingers(cx);
+                self.ring.stabilize(cx);
+                self.fix_fingers(cx);
             }
             Timer::Silence(peer) => {
-                if chord.ring.on_silence(peer, cx) {
-                    chord.lose(peer, cx);
+                if self.ring.on_silence(peer, cx) {
+                    self.lose(peer, cx);
                 }
             }
-        });
+        }
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |chord, cx| chord.lose(peer, cx));
+        self.lose(peer, cx);
     }
 }
 
@@ -184,15 +180,6 @@ impl Chord {
     /// The distinct fingers beyond the successor, the nearest first.
     pub fn fingers(&self) -> &[Node] {
         &self.fingers
-    }
-
-    /// Reports if `work` has changed the owned keys.
-    fn report_changes<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
-        let before = self.range();
-        work(self, cx);
-        if self.range() != before {
-            cx.owns(self.range());
-        }
     }
 
     fn nearer(&self, key: Key) -> Option<Node> {

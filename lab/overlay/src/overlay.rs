@@ -171,13 +171,17 @@ pub enum Input<M> {
     Unreachable(PeerId),
 }
 
-/// Passes one input to `peer`. Drivers need no other call.
+/// Passes one input to `peer`, and reports whether it has changed the owned keys. Drivers need no other call.
 pub fn step<O: Overlay>(peer: &mut O, input: Input<O::Message>, cx: &mut Cx<'_, O::Message>) {
+    let before = peer.range();
     match input {
         Input::Join(via) => peer.join(via, cx),
         Input::Leave => peer.leave(cx),
         Input::Message { from, message } => peer.on_message(from, message, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
         Input::Unreachable(peer_id) => peer.on_unreachable(peer_id, cx),
+    }
+    if peer.range() != before {
+        cx.owns(peer.range());
     }
 }

@@ -105,53 +105,52 @@ impl Overlay for Pastry {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |pastry, cx| {
-            if !pastry.ring.is_joined() {
-                pastry.ring.join(via, cx);
-                pastry.table = Table::new(pastry.ring.me().key);
-            }
-            pastry.send_join(via, cx);
-        });
+        if !self.ring.is_joined() {
+            self.ring.join(via, cx);
+            self.table = Table::new(self.ring.me().key);
+        }
+        self.send_join(via, cx);
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |pastry, cx| pastry.ring.leave(cx));
+        self.ring.leave(cx);
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |pastry, cx| {
-            pastry.ring.receive(from, cx);
-            match message {
-                Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
-                    Some(Received::Node(node)) => pastry.table.insert(node),
-                    Some(Received::Leave) => pastry.drop_entry(from, cx),
-                    None => {}
-                },
-                Message::Join { node, rows, row, hops } => pastry.on_join(from, node, rows, row, hops, cx),
-                Message::Welcome { key, lists, rows } => pastry.on_welcome(Node { key, peer: from }, &lists, &rows, cx),
-                Message::AskRow { row } => pastry.on_ask_row(from, row, cx),
-                Message::Row { nodes } => pastry.on_row(&nodes, cx),
+        self.ring.receive(from, cx);
+        match message {
+            Message::Ring(message) => match self.ring.on_message(from, message, cx) {
+                Some(Received::Node(node)) => self.table.insert(node),
+                Some(Received::Leave) => self.drop_entry(from, cx),
+                None => {}
+            },
+            Message::Join { node, rows, row, hops } => self.on_join(from, node, rows, row, hops, cx),
+            Message::Welcome { key, lists, rows } => {
+                self.ring.on_welcome(Node { key, peer: from }, &lists, cx);
+                self.consider(rows.into_iter(), cx);
             }
-        });
+            Message::AskRow { row } => self.on_ask_row(from, row, cx),
+            Message::Row { nodes } => self.consider(nodes.into_iter(), cx),
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |pastry, cx| match timer {
-            Timer::Join => pastry.send_join(pastry.ring.via(), cx),
+        match timer {
+            Timer::Join => self.send_join(self.ring.via(), cx),
             Timer::Stabilize => {
-                pastry.ring.stabilize(cx);
-                pastry.maintain_table(cx);
+                self.ring.stabilize(cx);
+                self.maintain_table(cx);
             }
             Timer::Silence(peer) => {
-                if pastry.ring.on_silence(peer, cx) {
-                    pastry.lose(peer, cx);
+                if self.ring.on_silence(peer, cx) {
+                    self.lose(peer, cx);
                 }
             }
-        });
+        }
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.report_changes(cx, |pastry, cx| pastry.lose(peer, cx));
+        self.lose(peer, cx);
     }
 }
 
@@ -159,15 +158,6 @@ impl Pastry {
     /// The routing table by row and column, without empty places.
     pub fn table(&self) -> &[Node] {
         self.table.nodes()
-    }
-
-    /// Reports if `work` has changed the owned keys.
-    fn report_changes<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
-        let before = self.range();
-        work(self, cx);
-        if self.range() != before {
-            cx.owns(self.range());
-        }
     }
 
     /// *rare case*: a peer that shares as many digits with the key and is nearer to it.
@@ -223,11 +213,6 @@ impl Pastry {
         !self.ring.is_outside() && leaves.peek().is_some() && leaves.all(|leaf| me < nearness(leaf, key))
     }
 
-    fn on_welcome(&mut self, from: Node, lists: &Lists, rows: &[Node], cx: &mut Cx<'_, Message>) {
-        self.ring.on_welcome(from, lists, cx);
-        self.consider(rows.iter().copied(), cx);
-    }
-
     /// Pings those of `nodes` that suit the table.
     fn consider(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, Message>) {
         for node in nodes.take(ROWS_LIMIT) {
@@ -264,10 +249,6 @@ impl Pastry {
         } else {
             cx.send(from, Message::Row { nodes: self.table.row(row.into()).to_vec() });
         }
-    }
-
-    fn on_row(&mut self, nodes: &[Node], cx: &mut Cx<'_, Message>) {
-        self.consider(nodes.iter().copied(), cx);
     }
 
     fn lose(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {

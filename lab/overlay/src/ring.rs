@@ -63,6 +63,11 @@ pub enum Message {
 /// The maximum number of peers remembered: unauthenticated ones may name any number.
 const MAX_REMEMBERED: usize = 1024;
 
+/// An overlay's message, which may be one of the ring.
+pub(crate) trait Wire: From<Message> + Debug {}
+
+impl<M: From<Message> + Debug> Wire for M {}
+
 pub(crate) enum Received {
     Node(Node),
     Leave,
@@ -196,7 +201,7 @@ impl Ring {
     }
 
     /// From the owner of this peer's key, with its neighbours.
-    pub(crate) fn on_welcome<M: From<Message> + Debug>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
+    pub(crate) fn on_welcome<M: Wire>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
             Phase::Joining { .. } => self.adopt(lists.nodes().chain([from]), cx),
             // Welcomed twice, or by another ring after a partition: the nearest peers merge the two.
@@ -208,7 +213,7 @@ impl Ring {
     }
 
     /// Adopts `nodes` on hearsay, and asks the nearest.
-    pub(crate) fn adopt<M: From<Message> + Debug>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
+    pub(crate) fn adopt<M: Wire>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
         for node in nodes {
             if self.may_be(node) {
                 self.left.insert(node);
@@ -218,7 +223,7 @@ impl Ring {
         self.exchange_with_nearest(cx);
     }
 
-    pub(crate) fn leave<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    pub(crate) fn leave<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         if self.is_joined() {
             let (left, right) = (self.left.nearest(), self.right.nearest());
             for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
@@ -233,7 +238,7 @@ impl Ring {
         }
     }
 
-    pub(crate) fn send_leave<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn send_leave<M: Wire>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Leave { lists: self.lists() }.into());
     }
 
@@ -245,7 +250,7 @@ impl Ring {
     }
 
     /// Returns `None` for an unexpected or late message.
-    pub(crate) fn on_message<M: From<Message> + Debug>(
+    pub(crate) fn on_message<M: Wire>(
         &mut self,
         from: PeerId,
         message: Message,
@@ -286,7 +291,7 @@ impl Ring {
 
     /// Returns the sender if it is plausible and this peer is in the ring. Otherwise notifies it, also after an answer:
     /// it may have received a late message.
-    fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
+    fn accept<M: Wire>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
             cx.unexpected("a peer has the key of another");
@@ -300,7 +305,7 @@ impl Ring {
     }
 
     /// *stabilize* and *notify*. Returns whether an unknown peer is nearer.
-    fn on_exchange<M: From<Message> + Debug>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
+    fn on_exchange<M: Wire>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
         self.left.insert(node);
         self.right.insert(node);
         if self.right.nearest() == Some(node) && lists.settled {
@@ -318,7 +323,7 @@ impl Ring {
     }
 
     /// Exchanges with those of `nodes` that are nearer than the nearest neighbours. Returns whether there are any.
-    fn exchange_with_nearer<M: From<Message> + Debug, I: Iterator<Item = Node>>(
+    fn exchange_with_nearer<M: Wire, I: Iterator<Item = Node>>(
         &mut self,
         nodes: impl Fn() -> I,
         cx: &mut Cx<'_, M>,
@@ -336,7 +341,7 @@ impl Ring {
     }
 
     /// If the sender is the nearest, both need each other's lists.
-    fn insert_sender<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
+    fn insert_sender<M: Wire>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
         self.right.insert(node);
@@ -371,7 +376,7 @@ impl Ring {
         cx.set_timer(Timer::Stabilize, after);
     }
 
-    fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
+    fn on_leave<M: Wire>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
         if !self.is_outside() {
             self.exchange_with_nearer(|| lists.nodes(), cx);
@@ -379,7 +384,7 @@ impl Ring {
     }
 
     /// *stabilize* and *check_predecessor*.
-    pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    pub(crate) fn stabilize<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
         self.dead.retain(|_, until| *until > now);
         let (left, right) = (self.left.nearest(), self.right.nearest());
@@ -394,7 +399,7 @@ impl Ring {
     }
 
     /// Returns whether the peer counts as dead.
-    pub(crate) fn on_silence<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
+    pub(crate) fn on_silence<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
         let Some(tries) = self.awaited.get(&peer).copied() else { return false };
         if tries >= self.config.tries {
             return true;
@@ -409,7 +414,7 @@ impl Ring {
         [self.left.nearest(), self.right.nearest()].iter().flatten().any(|node| node.peer == peer)
     }
 
-    pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn lose<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
             self.remember_dead(peer, cx.now());
@@ -441,7 +446,7 @@ impl Ring {
     }
 
     /// Asks the next neighbour whether it is alive.
-    fn forget<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
+    fn forget<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if self.awaited.remove(&peer).is_some() {
             cx.cancel_timer(Timer::Silence(peer));
         }
@@ -452,25 +457,25 @@ impl Ring {
         }
     }
 
-    fn exchange_with_nearest<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    fn exchange_with_nearest<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         let (left, right) = (self.left.nearest(), self.right.nearest());
         for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
             self.exchange(node.peer, cx);
         }
     }
 
-    pub(crate) fn exchange<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn exchange<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Exchange { key: self.me.key, lists: self.lists() }.into());
         self.expect(to, cx);
     }
 
-    pub(crate) fn ping<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn ping<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Ping { key: self.me.key }.into());
         self.expect(to, cx);
     }
 
     /// A joining peer without neighbours replies that it is the wrong receiver, since it can only restart the search.
-    pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn confirm<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
             self.send_leave(to, cx);
         } else {

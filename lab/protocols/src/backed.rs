@@ -232,7 +232,7 @@ impl<P: Backable> Backed<P> {
         let Some(part) = self.parts.get_mut(&to) else {
             // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
             // the owner".
-            return self.on_missing_state(to, cx);
+            return self.on_missing_state(cx);
         };
         if part.receives(from, number) {
             self.act(to, Input::Message { from, message }, cx);
@@ -261,7 +261,7 @@ impl<P: Backable> Backed<P> {
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
                 // No message may reveal the loss of a peer in the critical section.
-                return self.on_missing_state(whose, cx);
+                return self.on_missing_state(cx);
             }
         }
         for whose in self.acted_for() {

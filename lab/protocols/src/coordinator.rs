@@ -99,38 +99,29 @@ pub struct Config {
 
 impl Config {
     /// Figure 1.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        term: Span::from_secs(4),
-        ping: Span::from_secs(1),
-        retry: Span::from_millis(500),
-        owner_notified: false,
-        replicas_receive_release: false,
-        named_successor: false,
-        coordinator_numbers: false,
-        requests_apart: false,
-        coordinator_dedups: false,
-        majority_lease: false,
-        owner_lease: false,
-        resends: false,
-        one_acts: false,
-        one_asked: false,
-    };
+    pub const PRINTED: Self = Self::new(false);
     /// Figure 1 with all repairs.
-    pub const REPAIRED: Self = Self {
-        owner_notified: true,
-        replicas_receive_release: true,
-        named_successor: true,
-        coordinator_numbers: true,
-        requests_apart: true,
-        coordinator_dedups: true,
-        majority_lease: true,
-        owner_lease: true,
-        resends: true,
-        one_acts: true,
-        one_asked: true,
-        ..Self::PRINTED
-    };
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            term: Span::from_secs(4),
+            ping: Span::from_secs(1),
+            retry: Span::from_millis(500),
+            owner_notified: is_repaired,
+            replicas_receive_release: is_repaired,
+            named_successor: is_repaired,
+            coordinator_numbers: is_repaired,
+            requests_apart: is_repaired,
+            coordinator_dedups: is_repaired,
+            majority_lease: is_repaired,
+            owner_lease: is_repaired,
+            resends: is_repaired,
+            one_acts: is_repaired,
+            one_asked: is_repaired,
+        }
+    }
 }
 
 /// Forecast of a client's waiting time (§4.4).

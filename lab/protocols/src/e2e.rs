@@ -94,33 +94,27 @@ pub struct Config {
 
 impl Config {
     /// §IV.A, with the backups of §V.A.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(60),
-        retry: Span::from_secs(2),
-        ping: Span::from_secs(600),
-        backups: 2,
-        update: Span::from_secs(1),
-        successor_named: false,
-        losers_queued: false,
-        marks_of_winners: false,
-        epochs: false,
-        acknowledged: false,
-        leases: false,
-        asks_again: false,
-        claims_voted: false,
-    };
+    pub const PRINTED: Self = Self::new(false);
     /// §IV.A with all repairs.
-    pub const REPAIRED: Self = Self {
-        successor_named: true,
-        losers_queued: true,
-        marks_of_winners: true,
-        epochs: true,
-        acknowledged: true,
-        leases: true,
-        asks_again: true,
-        claims_voted: true,
-        ..Self::PRINTED
-    };
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(60),
+            retry: Span::from_secs(2),
+            ping: Span::from_secs(600),
+            backups: 2,
+            update: Span::from_secs(1),
+            successor_named: is_repaired,
+            losers_queued: is_repaired,
+            marks_of_winners: is_repaired,
+            epochs: is_repaired,
+            acknowledged: is_repaired,
+            leases: is_repaired,
+            asks_again: is_repaired,
+            claims_voted: is_repaired,
+        }
+    }
 
     /// A token is sent so often before its receiver counts as dead.
     const TRIES: u32 = 8;

@@ -77,31 +77,26 @@ pub struct Config {
 
 impl Config {
     /// §IV.B, with the pings of §V.B.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        retry: Span::from_millis(500),
-        patience: Span::from_secs(10),
-        most_patience: Span::from_secs(600),
-        again: Span::from_secs(2),
-        hearsay: false,
-        surfaces: false,
-        answers_ghosts: false,
-        epochs: false,
-        keeps_copies: false,
-        leases: false,
-        asks_again: false,
-    };
+    pub const PRINTED: Self = Self::new(false);
     /// §IV.B with all repairs.
-    pub const REPAIRED: Self = Self {
-        hearsay: true,
-        surfaces: true,
-        answers_ghosts: true,
-        epochs: true,
-        keeps_copies: true,
-        leases: true,
-        asks_again: true,
-        ..Self::PRINTED
-    };
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            retry: Span::from_millis(500),
+            patience: Span::from_secs(10),
+            most_patience: Span::from_secs(600),
+            again: Span::from_secs(2),
+            hearsay: is_repaired,
+            surfaces: is_repaired,
+            answers_ghosts: is_repaired,
+            epochs: is_repaired,
+            keeps_copies: is_repaired,
+            leases: is_repaired,
+            asks_again: is_repaired,
+        }
+    }
 
     /// Queues are sent so often. By then their waiters have retried.
     const TRIES: u32 = 8;

@@ -81,36 +81,27 @@ pub struct Config {
 
 impl Config {
     /// Figures 5 and 6. Peers with clients must not host replicas: they would yield forever.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        retry: Span::from_millis(500),
-        requests_apart: false,
-        numbered_grants: false,
-        client_leases: false,
-        idempotent_requests: false,
-        ask_owner: false,
-        yield_is_request: false,
-        default_timer: false,
-        early_retry: false,
-        busy_intervals: false,
-        seeded_clocks: false,
-        levels_agree: false,
-    };
+    pub const PRINTED: Self = Self::new(false);
     /// Figures 5 and 6 with all repairs.
-    pub const REPAIRED: Self = Self {
-        requests_apart: true,
-        numbered_grants: true,
-        client_leases: true,
-        idempotent_requests: true,
-        ask_owner: true,
-        yield_is_request: true,
-        default_timer: true,
-        early_retry: true,
-        busy_intervals: true,
-        seeded_clocks: true,
-        levels_agree: true,
-        ..Self::PRINTED
-    };
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            retry: Span::from_millis(500),
+            requests_apart: is_repaired,
+            numbered_grants: is_repaired,
+            client_leases: is_repaired,
+            idempotent_requests: is_repaired,
+            ask_owner: is_repaired,
+            yield_is_request: is_repaired,
+            default_timer: is_repaired,
+            early_retry: is_repaired,
+            busy_intervals: is_repaired,
+            seeded_clocks: is_repaired,
+            levels_agree: is_repaired,
+        }
+    }
 }
 
 /// One peer's state for one resource.

@@ -69,7 +69,7 @@ impl Recovery {
 }
 
 impl<P: Backable> Backed<P> {
-    pub(super) fn on_missing_state(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
+    pub(super) fn on_missing_state(&mut self, cx: &mut Cx<'_, Self>) {
         if !self.config.recovers {
             return cx.unexpected("a message for an identifier whose state is lost");
         }
