@@ -1,25 +1,22 @@
-//! Chord (Stoica, Morris, Liben-Nowell, Karger, Kaashoek, Dabek, Balakrishnan: "Chord: A Scalable Peer-to-peer Lookup
-//! Protocol for Internet Applications", IEEE/ACM Transactions on Networking 11(1), 2003).
+//! Chord (Stoica et al.: "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications", 2003).
 //!
 //! A key belongs to its *successor*, the first peer at or clockwise after it. Every peer knows its neighbours on the
-//! ring and its *fingers*: the first peer at least 2ⁱ away, for every i. Each hop to the last known peer before the key
-//! halves the distance, so a lookup takes about ½·log2 N hops.
+//! ring and its *fingers*: the first peer at least 2ⁱ away, for every i.
 //!
 //! ```text
 //!   n            via …          s (owns n's key)
 //!   │ join        │              │
-//!   ├────────────►│ join         │           from hop to hop; each confirms it to the one before
+//!   ├────────────►│ join         │
 //!   │             ├─────────────►│
 //!   │ welcome                    │
-//!   │◄───────────────────────────┤           n knows s and s's neighbours, and exchanges lists with the
-//!   │ exchange                   │           nearest on both sides; then n owns the keys up to its own
-//!   ├───────────────────────────►│
+//!   │◄───────────────────────────┤           n knows s and its neighbours
+//!   │ exchange                   │
+//!   ├───────────────────────────►│           also with the nearest on the other side; then n owns its keys
 //! ```
 //!
-//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one, so that a dead
-//! hop is detected. A peer that receives a key of its predecessor passes it back, since around the ring the message
-//! would return. Each hop is nearer to the key than the previous one, first from before the key and then from behind,
-//! so lookups terminate.
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one. A peer that
+//! receives a key of its predecessor passes it back, since around the ring the message would return. Each hop is nearer
+//! to the key, first from before it and then from behind, so lookups terminate.
 
 use alloc::vec::Vec;
 
@@ -33,23 +30,23 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Between neighbours, and signs of life.
+    /// Between neighbours.
     Ring(RingMessage),
-    /// *join*, routed to the owner of the newcomer's key, which replies with `Welcome`; every hop confirms.
+    /// *join*, routed to the owner of the newcomer's key; every hop confirms.
     Join { node: Node, way: Way },
-    /// From the owner of the newcomer's key, with its neighbours.
+    /// From the owner of the newcomer's key.
     Welcome { key: Key, lists: Lists },
-    /// *fix_fingers*, routed to the owner of a key, which replies to `origin` with `Found`; every hop confirms.
+    /// *fix_fingers*, routed to the owner of a key; every hop confirms.
     Seek { key: Key, origin: PeerId, way: Way },
     /// From the owner of the key `sought`.
     Found { sought: Key, key: Key },
 }
 
-/// The progress of a message to the owner of a key.
+/// The progress of a lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// A message that has made 255 is circling.
+    /// After 255 the message is circling.
     pub hops: u8,
     /// Its receiver lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,
@@ -65,23 +62,20 @@ impl From<RingMessage> for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// The distinct fingers beyond the successor, the nearest first: at most one has its highest distance bit at i.
+    /// Beyond the successor, the nearest first: at most one has its highest distance bit at i.
     fingers: Vec<Node>,
-    /// *next*: the number of the finger to look up next; `None` to start again.
+    /// *next*; `None` to start again.
     next: Option<u32>,
-    /// The number of the finger that is being looked up.
     sought: Option<u32>,
-    /// Whether each answer is followed by the next lookup: a newcomer fills its whole table at once.
+    /// A newcomer fills its whole table at once.
     eager: bool,
 }
 
 /// The next step of a join or search.
-enum Onward {
-    /// Whether the peer is past the key.
+enum Step {
+    /// To this peer, and whether it is past the key.
     To(PeerId, bool),
-    /// It ends here.
     Ours,
-    /// No nearer peer is known.
     Unknown,
 }
 
@@ -135,54 +129,50 @@ impl Overlay for Chord {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| {
-            if !chord.ring.is_joined() {
-                chord.ring.join(via, cx);
-                chord.fingers.clear();
-                (chord.next, chord.sought, chord.eager) = (None, None, true);
-            }
-            chord.ask_to_join(via, cx);
-        });
+        if !self.ring.is_joined() {
+            self.ring.join(via, cx);
+            self.fingers.clear();
+            (self.next, self.sought, self.eager) = (None, None, true);
+        }
+        self.send_join(via, cx);
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| chord.ring.leave(cx));
+        self.ring.leave(cx);
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| {
-            chord.ring.receive(from, cx);
-            match message {
-                Message::Ring(message) => match chord.ring.on_message(from, message, cx) {
-                    Some(Received::Leave) => chord.drop_finger(from, cx),
-                    Some(Received::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
-                    Some(Received::Node(_)) | None => {}
-                },
-                Message::Join { node, way } => chord.on_join(from, node, way, cx),
-                Message::Welcome { key, lists } => chord.ring.on_welcome(Node { key, peer: from }, &lists, cx),
-                Message::Seek { key, origin, way } => chord.on_seek(from, key, origin, way, cx),
-                Message::Found { sought, key } => chord.on_found(Node { key, peer: from }, sought, cx),
-            }
-        });
+        self.ring.receive(from, cx);
+        match message {
+            Message::Ring(message) => match self.ring.on_message(from, message, cx) {
+                Some(Received::Leave) => self.drop_finger(from, cx),
+                Some(Received::Node(_)) if self.eager && self.sought.is_none() => self.fix_fingers(cx),
+                Some(Received::Node(_)) | None => {}
+            },
+            Message::Join { node, way } => self.on_join(from, node, way, cx),
+            Message::Welcome { key, lists } => self.ring.on_welcome(Node { key, peer: from }, &lists, cx),
+            Message::Seek { key, origin, way } => self.on_seek(from, key, origin, way, cx),
+            Message::Found { sought, key } => self.on_found(Node { key, peer: from }, sought, cx),
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| match timer {
-            Timer::Join => chord.ask_to_join(chord.ring.via(), cx),
+        match timer {
+            Timer::Join => self.send_join(self.ring.via(), cx),
             Timer::Stabilize => {
-                chord.ring.stabilize(cx);
-                chord.fix_fingers(cx);
+                self.ring.stabilize(cx);
+                self.fix_fingers(cx);
             }
             Timer::Silence(peer) => {
-                if chord.ring.on_silence(peer, cx) {
-                    chord.lose(peer, cx);
+                if self.ring.on_silence(peer, cx) {
+                    self.lose(peer, cx);
                 }
             }
-        });
+        }
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |chord, cx| chord.lose(peer, cx));
+        self.lose(peer, cx);
     }
 }
 
@@ -192,20 +182,10 @@ impl Chord {
         &self.fingers
     }
 
-    /// Reports if `work` has changed the owned keys.
-    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
-        let before = self.range();
-        work(self, cx);
-        if self.range() != before {
-            cx.owns(self.range());
-        }
-    }
-
-    /// A peer that is nearer to a key that this peer does not own.
     fn nearer(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let (successor, predecessor) = (self.ring.right().nearest()?, self.ring.left().nearest()?);
-        // The key would belong to this peer if it were in the ring, and so belongs to its successor.
+        // Without this peer in the ring, the key belongs to the successor.
         if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
             return Some(successor);
         }
@@ -221,69 +201,68 @@ impl Chord {
         self.ring.neighbours().chain(self.fingers.iter().copied())
     }
 
-    /// Returns where a join or search continues.
-    fn onward(&self, key: Key, way: Way) -> Onward {
+    fn next_step(&self, key: Key, way: Way) -> Step {
         let me = self.ring.me().key;
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
-                (true, _) => Onward::Ours,
-                // The search starts again; the sender learns that this peer is not in the ring.
-                (false, Some(via)) => Onward::To(via, false),
-                (false, None) => Onward::Unknown,
+                (true, _) => Step::Ours,
+                // The search starts again.
+                (false, Some(via)) => Step::To(via, false),
+                (false, None) => Step::Unknown,
             };
         };
-        // A joining peer answers, too: the previous owner has begun to hand the keys over.
+        // A joining peer answers, too.
         if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
-            return Onward::Ours;
+            return Step::Ours;
         }
         if way.is_past {
             let between = self.known().filter(|node| key.distance(node.key) < key.distance(me));
             let first = between.min_by_key(|node| key.distance(node.key));
-            return first.map_or(Onward::Unknown, |node| Onward::To(node.peer, true));
+            return first.map_or(Step::Unknown, |node| Step::To(node.peer, true));
         }
         let nearer = self.nearer(key);
-        nearer.map_or(Onward::Unknown, |node| Onward::To(node.peer, me.distance(node.key) >= me.distance(key)))
+        nearer.map_or(Step::Unknown, |node| Step::To(node.peer, me.distance(node.key) >= me.distance(key)))
     }
 
-    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+    fn send_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
         if let Some(via) = via {
             cx.send(via, Message::Join { node: self.ring.me(), way: Way::default() });
-            self.ring.arm_join(cx);
+            self.ring.set_join_timer(cx);
         }
     }
 
     /// *join*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, way: Way, cx: &mut Cx<'_, Message>) {
-        // The newcomer itself asks again if necessary.
+        // The newcomer itself asks again.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
         if !self.ring.is_plausible(node) {
             return cx.unexpected("a newcomer has the key of another");
         }
-        // The newcomer, if known from an earlier life, would be asked for itself.
+        // The newcomer may be known from an earlier life.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
-        match others.onward(node.key, way) {
-            Onward::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
-            Onward::Ours => cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() }),
-            Onward::Unknown => {}
+        match others.next_step(node.key, way) {
+            Step::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
+            Step::Ours => cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() }),
+            Step::Unknown => {}
         }
     }
 
     /// *find_successor*, at the hops and at the owner.
     fn on_seek(&mut self, from: PeerId, key: Key, origin: PeerId, way: Way, cx: &mut Cx<'_, Message>) {
         self.ring.confirm(from, cx);
-        match self.onward(key, way) {
-            Onward::To(to, is_past) => {
+        match self.next_step(key, way) {
+            Step::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
             // The peer that asked has found itself.
-            Onward::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
+            Step::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
-            Onward::Ours | Onward::Unknown => {}
+            Step::Ours | Step::Unknown => {}
         }
     }
 
@@ -300,8 +279,7 @@ impl Chord {
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);
-        // The previous hop took this peer for the owner. It learns of the peers in between at once; until then its
-        // lookups would go around the ring.
+        // The previous hop took this peer for the owner: it must learn of the peers in between.
         if way.is_past && is_past && self.ring.is_joined() && !self.ring.awaits(from) {
             self.ring.exchange(from, cx);
         }
@@ -312,19 +290,19 @@ impl Chord {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
         let nearest = bit(me, successor.key);
-        // Fingers not farther than the successor, or of the same size, are none.
+        // Not farther than the successor, or of the same size.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);
-        match self.onward(key, Way::default()) {
-            Onward::To(hop, is_past) => {
+        match self.next_step(key, Way::default()) {
+            Step::To(hop, is_past) => {
                 self.sought = Some(i);
                 let way = Way { hops: 0, is_past };
                 cx.send(hop, Message::Seek { key, origin: self.ring.me().peer, way });
                 self.ring.expect(hop, cx);
             }
             // No peer is that far away.
-            Onward::Ours | Onward::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
+            Step::Ours | Step::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
 
@@ -335,7 +313,7 @@ impl Chord {
             return cx.unexpected("a finger before the requested key");
         }
         let found = bit(me, node.key);
-        // No peer lies between the key that was asked for and its owner.
+        // No peer lies between the key and its owner.
         self.fingers.retain(|finger| !(i..=found).contains(&bit(me, finger.key)));
         let place = self.fingers.partition_point(|finger| bit(me, finger.key) < found);
         self.fingers.insert(place, node);
@@ -351,21 +329,19 @@ impl Chord {
         self.drop_finger(peer, cx);
     }
 
-    /// If no neighbour is left, the other fingers lead back to the ring.
+    /// The other fingers may lead back to the ring.
     fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         self.fingers.retain(|finger| finger.peer != peer);
         if self.ring.right().is_empty() && self.ring.is_joined() {
-            self.ring.rescue(self.fingers.iter().copied(), cx);
+            self.ring.adopt(self.fingers.iter().copied(), cx);
         }
     }
 }
 
-/// The highest bit of the distance from `me` to another key.
 fn bit(me: Key, key: Key) -> u32 {
     me.distance(key).checked_ilog2().expect("no known node has the own key")
 }
 
-/// There are 128 fingers.
 fn after(i: u32) -> Option<u32> {
     (i < 127).then_some(i + 1)
 }

@@ -1,9 +1,7 @@
 //! Key-based routing: which peer owns a key, and which peer is one hop nearer to it.
 //!
-//! [`Overlay`] follows Dabek, Zhao, Druschel, Kubiatowicz, Stoica: "Towards a Common API for Structured Peer-to-Peer
-//! Overlays". Both overlays keep neighbours in a `ring`; they differ in key ownership and in the table for long hops.
-//! *route* is left to the caller: [`Overlay::next_hop`] at each hop, *forward* while it returns a peer, *deliver* when
-//! it returns none.
+//! [`Overlay`] follows Dabek et al.: "Towards a Common API for Structured Peer-to-Peer Overlays". The caller has
+//! *route*: it *forwards* a message while [`Overlay::next_hop`] returns a peer, and then *delivers* it.
 #![no_std]
 
 extern crate alloc;

@@ -13,7 +13,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The peer at the position derived from its ID.
+    /// Derives the position from the peer's ID.
     pub fn of(peer: PeerId) -> Self {
         Self { key: Key::of_peer(peer), peer }
     }
@@ -36,7 +36,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Whether the range contains `key`.
+    /// Returns whether the range contains `key`.
     pub const fn contains(self, key: Key) -> bool {
         key.is_within(self.after, self.last)
     }

@@ -1,24 +1,22 @@
 //! Pastry (Rowstron, Druschel: "Pastry: Scalable, Decentralized Object Location and Routing for Large-Scale
-//! Peer-to-Peer Systems", Middleware 2001), with b = 4: keys have 32 digits to base 16.
+//! Peer-to-Peer Systems", 2001), with b = 4: keys have 32 digits to base 16.
 //!
 //! A key belongs to the peer whose key is numerically nearest. Every peer knows its *leaf set*, the neighbours on the
-//! ring, and a *routing table* of peers whose keys share the first digits with its own. Each hop shares one digit more
-//! with the key, so a lookup takes about log16 N hops.
+//! ring, and a *routing table* of peers whose keys share the first digits with its own.
 //!
 //! ```text
 //!   x            a              b              z (nearest to x's key)
 //!   │ join        │ join         │ join         │
-//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x, and confirms to the
-//!   │ welcome     rows of a, b and z, leaf set  │      previous one
+//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x
+//!   │ welcome     rows of a, b and z, leaf set  │
 //!   │◄──────────────────────────────────────────┤
 //!   │ exchange with the nearest on both sides; ping to every peer that suits the table
 //!   ├────────────►…
 //! ```
 //!
-//! *Departure:* leaf sets are exchanged once a round, like Chord's lists; the paper only describes the repair after a
-//! failure. A joining peer pings the peers it has learned of instead of sending them its whole state: a peer enters the
-//! table only by its own message, since dead peers would survive in hearsay. There is no neighbourhood set and no
-//! *locality*; of several peers that suit a place in the table, the first known one gets it.
+//! *Departure:* leaf sets are exchanged once a round, like Chord's lists. A joining peer pings the peers it has learned
+//! of instead of sending them its state: a peer enters the table only by its own message, since dead peers would
+//! survive in hearsay. There is no neighbourhood set and no *locality*.
 
 use alloc::vec::Vec;
 
@@ -36,17 +34,16 @@ const ROWS_LIMIT: usize = Key::DIGITS * 16;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Exchanges between neighbours, and pings.
+    /// Between neighbours.
     Ring(RingMessage),
-    /// *node arrival*: sent by a joining peer and forwarded to the owner of its key, which answers with `Welcome`. Each
-    /// hop confirms it, and adds its candidates for the table, from the first missing `row` on.
+    /// *node arrival*: routed to the owner of the joining peer's key. Each hop confirms it, and adds its candidates for
+    /// the table, from the first missing `row` on.
     Join { node: Node, rows: Vec<Node>, row: u8, hops: u8 },
-    /// From the owner of the joining peer's key. The receiver exchanges with both neighbours and pings the candidates.
+    /// From the owner of the joining peer's key.
     Welcome { key: Key, lists: Lists, rows: Vec<Node> },
-    /// Requests a row from a peer of the sender's table: each round, and when a place has become empty. Answered by
-    /// `Row`.
+    /// Requests a row from a peer of the sender's table.
     AskRow { row: u8 },
-    /// Answers `AskRow`. The receiver pings the nodes for which it has a free place.
+    /// Answers `AskRow`. The receiver pings the candidates.
     Row { nodes: Vec<Node> },
 }
 
@@ -59,11 +56,11 @@ impl From<RingMessage> for Message {
 /// One peer of Pastry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pastry {
-    /// The leaf set L.
+    /// L.
     ring: Ring,
-    /// The routing table R.
+    /// R.
     table: Table,
-    /// Rounds of upkeep, which query the peers of a row in turn.
+    /// Each round queries the next peer of a row.
     round: u8,
 }
 
@@ -83,7 +80,7 @@ impl Overlay for Pastry {
         self.ring.me()
     }
 
-    /// From half way to one neighbour to half way to the other. A key at equal distance belongs to the peer before it.
+    /// From half way to one neighbour to half way to the other.
     fn range(&self) -> Option<KeyRange> {
         let me = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(me, |left| left.key.halfway(me));
@@ -108,53 +105,52 @@ impl Overlay for Pastry {
     }
 
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| {
-            if !pastry.ring.is_joined() {
-                pastry.ring.join(via, cx);
-                pastry.table = Table::new(pastry.ring.me().key);
-            }
-            pastry.ask_to_join(via, cx);
-        });
+        if !self.ring.is_joined() {
+            self.ring.join(via, cx);
+            self.table = Table::new(self.ring.me().key);
+        }
+        self.send_join(via, cx);
     }
 
     fn leave(&mut self, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| pastry.ring.leave(cx));
+        self.ring.leave(cx);
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| {
-            pastry.ring.receive(from, cx);
-            match message {
-                Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
-                    Some(Received::Node(node)) => pastry.table.insert(node),
-                    Some(Received::Leave) => pastry.drop_entry(from, cx),
-                    None => {}
-                },
-                Message::Join { node, rows, row, hops } => pastry.on_join(from, node, rows, row, hops, cx),
-                Message::Welcome { key, lists, rows } => pastry.on_welcome(Node { key, peer: from }, &lists, &rows, cx),
-                Message::AskRow { row } => pastry.on_ask_row(from, row, cx),
-                Message::Row { nodes } => pastry.on_row(&nodes, cx),
+        self.ring.receive(from, cx);
+        match message {
+            Message::Ring(message) => match self.ring.on_message(from, message, cx) {
+                Some(Received::Node(node)) => self.table.insert(node),
+                Some(Received::Leave) => self.drop_entry(from, cx),
+                None => {}
+            },
+            Message::Join { node, rows, row, hops } => self.on_join(from, node, rows, row, hops, cx),
+            Message::Welcome { key, lists, rows } => {
+                self.ring.on_welcome(Node { key, peer: from }, &lists, cx);
+                self.consider(rows.into_iter(), cx);
             }
-        });
+            Message::AskRow { row } => self.on_ask_row(from, row, cx),
+            Message::Row { nodes } => self.consider(nodes.into_iter(), cx),
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| match timer {
-            Timer::Join => pastry.ask_to_join(pastry.ring.via(), cx),
+        match timer {
+            Timer::Join => self.send_join(self.ring.via(), cx),
             Timer::Stabilize => {
-                pastry.ring.stabilize(cx);
-                pastry.tend_table(cx);
+                self.ring.stabilize(cx);
+                self.maintain_table(cx);
             }
             Timer::Silence(peer) => {
-                if pastry.ring.on_silence(peer, cx) {
-                    pastry.lose(peer, cx);
+                if self.ring.on_silence(peer, cx) {
+                    self.lose(peer, cx);
                 }
             }
-        });
+        }
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
-        self.observed(cx, |pastry, cx| pastry.lose(peer, cx));
+        self.lose(peer, cx);
     }
 }
 
@@ -164,17 +160,7 @@ impl Pastry {
         self.table.nodes()
     }
 
-    /// Reports if `work` has changed the owned keys.
-    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
-        let before = self.range();
-        work(self, cx);
-        if self.range() != before {
-            cx.owns(self.range());
-        }
-    }
-
-    /// *rare case*: the place in the table is empty. Returns a peer that shares as many digits with the key and is
-    /// nearer to it. A leaf on that side always qualifies.
+    /// *rare case*: a peer that shares as many digits with the key and is nearer to it.
     fn rare_case(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let known = self.ring.neighbours().chain(self.table.nodes().iter().copied());
@@ -183,10 +169,10 @@ impl Pastry {
         good.min_by_key(|node| nearness(*node, key))
     }
 
-    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+    fn send_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
         if let Some(via) = via {
             cx.send(via, Message::Join { node: self.ring.me(), rows: Vec::new(), row: 0, hops: 0 });
-            self.ring.arm_join(cx);
+            self.ring.set_join_timer(cx);
         }
     }
 
@@ -202,7 +188,7 @@ impl Pastry {
         (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
         rows.push(self.ring.me());
         let row = row.max(shared as u8 + 1);
-        // The joining peer, if known from an earlier life, must not be the next hop.
+        // The joining peer may be known from an earlier life.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.table.remove(node.peer);
@@ -220,17 +206,11 @@ impl Pastry {
         }
     }
 
-    /// Returns whether this peer is nearer to the key than every peer it knows. A joining peer answers like the owner,
-    /// which has begun to hand its keys over.
+    /// Returns whether this peer is nearer to the key than every peer it knows.
     fn is_nearest(&self, key: Key) -> bool {
         let me = nearness(self.ring.me(), key);
         let mut leaves = self.ring.neighbours().peekable();
         !self.ring.is_outside() && leaves.peek().is_some() && leaves.all(|leaf| me < nearness(leaf, key))
-    }
-
-    fn on_welcome(&mut self, from: Node, lists: &Lists, rows: &[Node], cx: &mut Cx<'_, Message>) {
-        self.ring.on_welcome(from, lists, cx);
-        self.consider(rows.iter().copied(), cx);
     }
 
     /// Pings those of `nodes` that suit the table.
@@ -243,9 +223,8 @@ impl Pastry {
         }
     }
 
-    /// Requests a row from one peer of each row, which also detects dead ones within 15 rounds. The leaves are often
-    /// the only candidates for the last rows.
-    fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
+    /// Also detects dead peers, within 15 rounds. The leaves are often the only candidates for the last rows.
+    fn maintain_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
             let row = self.table.row_of(first.key);
@@ -266,14 +245,10 @@ impl Pastry {
 
     fn on_ask_row(&mut self, from: PeerId, row: u8, cx: &mut Cx<'_, Message>) {
         if self.ring.is_outside() {
-            self.ring.say_goodbye(from, cx);
+            self.ring.send_leave(from, cx);
         } else {
             cx.send(from, Message::Row { nodes: self.table.row(row.into()).to_vec() });
         }
-    }
-
-    fn on_row(&mut self, nodes: &[Node], cx: &mut Cx<'_, Message>) {
-        self.consider(nodes.iter().copied(), cx);
     }
 
     fn lose(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
@@ -281,7 +256,7 @@ impl Pastry {
         self.drop_entry(peer, cx);
     }
 
-    /// *node departure*: requests a replacement from a peer of the same or a later row.
+    /// *node departure*.
     fn drop_entry(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         let lost = self.table.remove(peer);
         if self.ring.is_outside() {
@@ -295,9 +270,8 @@ impl Pastry {
                 self.ask_row(chosen.peer, row, cx);
             }
         }
-        // The table leads back to the ring.
         if self.ring.right().is_empty() && self.ring.is_joined() {
-            self.ring.rescue(self.table.nodes().iter().copied(), cx);
+            self.ring.adopt(self.table.nodes().iter().copied(), cx);
         }
     }
 }

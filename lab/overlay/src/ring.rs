@@ -1,21 +1,19 @@
-//! The ring under both overlays: every peer knows its neighbours on both sides and keeps them up to date, as in Chord
-//! (*stabilize*, *notify*, *check_predecessor*). The clockwise side is Chord's successor list; both sides are Pastry's
-//! leaf set.
+//! The ring under both overlays, maintained as in Chord (*stabilize*, *notify*, *check_predecessor*). The clockwise
+//! side is Chord's successor list; both sides are Pastry's leaf set.
 //!
 //! ```text
 //!   p              n              s
 //!   │              │  exchange    │        each round with the nearest clockwise (stabilize and notify in one)
-//!   │              ├─────────────►│        s takes n for its left neighbour, and n's left list for its own
+//!   │              ├─────────────►│
 //!   │              │  exchanged   │
 //!   │              │◄─────────────┤        n adopts s's right list; if s knows a peer between the two,
 //!   │   exchange   │              │        n turns to that peer at once
 //!   ├─────────────►│   …          │
 //! ```
 //!
-//! *Departure:* the left side is a list, too: if the predecessor dies, the next one and the range of owned keys are
-//! known. A peer becomes the nearest neighbour only by its own message, since a rumour about a dead peer must not
-//! change ownership. A joining peer owns nothing before both neighbours have answered it, so that neither still
-//! believes to own the keys.
+//! *Departure:* the left side is a list, too: if the predecessor dies, the range of owned keys is known. A peer becomes
+//! the nearest neighbour only by its own message, since a rumour about a dead peer must not change ownership. A joining
+//! peer owns nothing before both neighbours have answered it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -34,7 +32,7 @@ pub struct Lists {
     pub left: Vec<Node>,
     /// Towards larger keys.
     pub right: Vec<Node>,
-    /// Whether the sender is in the ring. The list of a joining peer does not replace known neighbours.
+    /// The list of a peer that is not in the ring does not replace known neighbours.
     pub settled: bool,
 }
 
@@ -44,31 +42,33 @@ impl Lists {
     }
 }
 
-/// The messages between neighbours. `key` and `lists` are the sender's own.
+/// The messages between neighbours. `key` and `lists` are the sender's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
     /// *stabilize* and *notify*: sent to the nearest neighbour in each round and whenever it changes. Answered by
-    /// `Exchanged`, or by `Leave` from a peer that is not in the ring.
+    /// `Exchanged` or `Leave`.
     Exchange { key: Key, lists: Lists },
     /// Answers `Exchange`.
     Exchanged { key: Key, lists: Lists },
-    /// Asks whether the receiver is alive. Answered by `Pong` or `Leave`.
+    /// Answered by `Pong` or `Leave`.
     Ping { key: Key },
-    /// Answers `Ping`, and confirms a message that is forwarded from hop to hop.
+    /// Answers `Ping`, and confirms a forwarded message.
     Pong { key: Key },
     /// The sender is not in the ring: sent to both neighbours when leaving, and later in answer to any message.
     Leave { lists: Lists },
 }
 
-/// The maximum number of peers remembered as dead, or as having answered a join. Unauthenticated peers may name any
-/// number.
-const MOST_NAMED: usize = 1024;
+/// The maximum number of peers remembered: unauthenticated ones may name any number.
+const MAX_REMEMBERED: usize = 1024;
 
-/// The meaning of a ring message for the overlay.
+/// An overlay's message, which may be one of the ring.
+pub(crate) trait Wire: From<Message> + Debug {}
+
+impl<M: From<Message> + Debug> Wire for M {}
+
 pub(crate) enum Received {
-    /// Alive and in the ring.
     Node(Node),
     Leave,
 }
@@ -79,7 +79,7 @@ enum Phase {
     Outside,
     Joining {
         via: PeerId,
-        /// The peers that have exchanged neighbours with this one.
+        /// The peers that have exchanged neighbours.
         answered: Vec<PeerId>,
     },
     Joined,
@@ -90,16 +90,15 @@ pub(crate) struct Ring {
     me: Node,
     config: Config,
     phase: Phase,
-    /// *predecessor*, and those before it. Empty only if `right` is.
+    /// *predecessor*, and those before it.
     left: Side,
     /// The successor list.
     right: Side,
-    /// Whether the left neighbour has exchanged since the last round.
     received_left: bool,
-    /// The peers that owe an answer, and how often they were asked.
+    /// How often each peer was asked.
     awaited: BTreeMap<PeerId, u8>,
-    /// The peers that count as dead, and until when.
-    gone: BTreeMap<PeerId, Time>,
+    /// The peers that count as dead, until a time.
+    dead: BTreeMap<PeerId, Time>,
 }
 
 impl Ring {
@@ -112,7 +111,7 @@ impl Ring {
             right: Side::new(me.key, Way::Clockwise, config.side),
             received_left: false,
             awaited: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            dead: BTreeMap::new(),
         }
     }
 
@@ -144,7 +143,6 @@ impl Ring {
         Lists { left: self.left.nodes().to_vec(), right: self.right.nodes().to_vec(), settled: self.is_joined() }
     }
 
-    /// The clockwise ones first.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = Node> {
         self.right.nodes().iter().chain(self.left.nodes()).copied()
     }
@@ -157,7 +155,6 @@ impl Ring {
         self.phase == Phase::Outside
     }
 
-    /// The peer through which this one joins.
     pub(crate) fn via(&self) -> Option<PeerId> {
         match self.phase {
             Phase::Joining { via, .. } => Some(via),
@@ -165,7 +162,7 @@ impl Ring {
         }
     }
 
-    /// Returns whether the two sides meet, so that all peers are known.
+    /// The two sides meet, so all peers are known.
     pub(crate) fn is_whole(&self) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => {
@@ -175,7 +172,7 @@ impl Ring {
         }
     }
 
-    /// Returns whether `key` lies between the farthest neighbours, so that its nearest peer is known.
+    /// `key` lies between the farthest neighbours, so its nearest peer is known.
     pub(crate) fn spans(&self, key: Key) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => self.is_whole() || left.key.distance(key) <= left.key.distance(right.key),
@@ -183,7 +180,7 @@ impl Ring {
         }
     }
 
-    /// *create*, and the first half of *join*: the overlay sends the request.
+    /// *create*, and the first half of *join*.
     pub(crate) fn join<M: Debug>(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, M>) {
         assert!(via != Some(self.me.peer), "a peer cannot join through itself");
         *self = Self::new(self.me, self.config);
@@ -193,8 +190,8 @@ impl Ring {
         }
     }
 
-    /// Repeats an unfinished join when a dead neighbour has been detected, too.
-    pub(crate) fn arm_join<M: Debug>(&self, cx: &mut Cx<'_, M>) {
+    /// By then a dead neighbour has been detected.
+    pub(crate) fn set_join_timer<M: Debug>(&self, cx: &mut Cx<'_, M>) {
         if self.via().is_none() {
             return;
         }
@@ -203,34 +200,34 @@ impl Ring {
         cx.set_timer(Timer::Join, after);
     }
 
-    /// The welcome of the owner of this peer's key brings its neighbours.
-    pub(crate) fn on_welcome<M: From<Message> + Debug>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
+    /// From the owner of this peer's key, with its neighbours.
+    pub(crate) fn on_welcome<M: Wire>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
-            Phase::Joining { .. } => self.rescue(lists.nodes().chain([from]), cx),
+            Phase::Joining { .. } => self.adopt(lists.nodes().chain([from]), cx),
             // Welcomed twice, or by another ring after a partition: the nearest peers merge the two.
             Phase::Joined => {
-                self.court_nearer(|| lists.nodes().chain([from]), cx);
+                self.exchange_with_nearer(|| lists.nodes().chain([from]), cx);
             }
             Phase::Outside => {}
         }
     }
 
-    /// Adopts `nodes` on hearsay when nothing better is known, and asks the nearest.
-    pub(crate) fn rescue<M: From<Message> + Debug>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
+    /// Adopts `nodes` on hearsay, and asks the nearest.
+    pub(crate) fn adopt<M: Wire>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
         for node in nodes {
             if self.may_be(node) {
                 self.left.insert(node);
                 self.right.insert(node);
             }
         }
-        self.court(cx);
+        self.exchange_with_nearest(cx);
     }
 
-    pub(crate) fn leave<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    pub(crate) fn leave<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         if self.is_joined() {
             let (left, right) = (self.left.nearest(), self.right.nearest());
             for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
-                self.say_goodbye(node.peer, cx);
+                self.send_leave(node.peer, cx);
             }
         }
         self.phase = Phase::Outside;
@@ -241,20 +238,19 @@ impl Ring {
         }
     }
 
-    pub(crate) fn say_goodbye<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn send_leave<M: Wire>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Leave { lists: self.lists() }.into());
     }
 
-    /// Records that `from` is alive.
     pub(crate) fn receive<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
-        self.gone.remove(&from);
+        self.dead.remove(&from);
         if self.awaited.remove(&from).is_some() {
             cx.cancel_timer(Timer::Silence(from));
         }
     }
 
-    /// Returns `None` if the message is unexpected or late.
-    pub(crate) fn on_message<M: From<Message> + Debug>(
+    /// Returns `None` for an unexpected or late message.
+    pub(crate) fn on_message<M: Wire>(
         &mut self,
         from: PeerId,
         message: Message,
@@ -276,13 +272,13 @@ impl Ring {
             }
             Message::Ping { key } => {
                 let node = self.accept(from, key, cx)?;
-                self.meet(node, cx);
+                self.insert_sender(node, cx);
                 self.confirm(from, cx);
                 node
             }
             Message::Pong { key } => {
                 let node = self.accept(from, key, cx)?;
-                self.meet(node, cx);
+                self.insert_sender(node, cx);
                 node
             }
             Message::Leave { lists } => {
@@ -293,42 +289,41 @@ impl Ring {
         Some(Received::Node(node))
     }
 
-    /// Returns the sender of a message if it is plausible and this peer is in the ring. Otherwise notifies the sender,
-    /// also if it only answers: it may have received a late message of this peer.
-    fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
+    /// Returns the sender if it is plausible and this peer is in the ring. Otherwise notifies it, also after an answer:
+    /// it may have received a late message.
+    fn accept<M: Wire>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
             cx.unexpected("a peer has the key of another");
             return None;
         }
         if self.is_outside() {
-            self.say_goodbye(from, cx);
+            self.send_leave(from, cx);
             return None;
         }
         Some(node)
     }
 
-    /// *stabilize* and *notify*. Returns whether an unknown peer lies between this one and a nearest neighbour.
-    fn on_exchange<M: From<Message> + Debug>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
+    /// *stabilize* and *notify*. Returns whether an unknown peer is nearer.
+    fn on_exchange<M: Wire>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
         self.left.insert(node);
         self.right.insert(node);
         if self.right.nearest() == Some(node) && lists.settled {
-            let beyond = self.up_to_me(&lists.right);
+            let beyond = self.plausible_prefix(&lists.right);
             self.right.follow(beyond.into_iter());
         }
         if self.left.nearest() == Some(node) {
             if lists.settled {
-                let beyond = self.up_to_me(&lists.left);
+                let beyond = self.plausible_prefix(&lists.left);
                 self.left.follow(beyond.into_iter());
             }
             self.received_left = true;
         }
-        self.court_nearer(|| lists.nodes(), cx)
+        self.exchange_with_nearer(|| lists.nodes(), cx)
     }
 
-    /// Exchanges with those of `nodes` that lie between this peer and its nearest neighbours. Returns whether there are
-    /// any.
-    fn court_nearer<M: From<Message> + Debug, I: Iterator<Item = Node>>(
+    /// Exchanges with those of `nodes` that are nearer than the nearest neighbours. Returns whether there are any.
+    fn exchange_with_nearer<M: Wire, I: Iterator<Item = Node>>(
         &mut self,
         nodes: impl Fn() -> I,
         cx: &mut Cx<'_, M>,
@@ -341,13 +336,12 @@ impl Ring {
         nearer.iter().any(Option::is_some)
     }
 
-    /// The plausible part of a neighbour's list, up to this peer itself.
-    fn up_to_me(&self, list: &[Node]) -> Vec<Node> {
+    fn plausible_prefix(&self, list: &[Node]) -> Vec<Node> {
         list.iter().copied().take_while(|node| node.peer != self.me.peer).filter(|node| self.may_be(*node)).collect()
     }
 
-    /// If the sender of a message is the nearest, both sides need each other's lists.
-    fn meet<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
+    /// If the sender is the nearest, both need each other's lists.
+    fn insert_sender<M: Wire>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
         self.right.insert(node);
@@ -356,11 +350,11 @@ impl Ring {
         }
     }
 
-    /// Completes the join when the nearest peers on both sides know this one and none lies between.
+    /// Completes the join when the nearest peers know this one.
     fn try_enter<M: Debug>(&mut self, from: PeerId, nearer: bool, cx: &mut Cx<'_, M>) {
         let Phase::Joining { answered, .. } = &mut self.phase else { return };
         if !answered.contains(&from) {
-            if answered.len() >= MOST_NAMED {
+            if answered.len() >= MAX_REMEMBERED {
                 answered.remove(0); // The final neighbours come last.
             }
             answered.push(from);
@@ -374,25 +368,25 @@ impl Ring {
 
     fn enter<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
         self.phase = Phase::Joined;
-        self.arm_stabilize(cx);
+        self.set_stabilize_timer(cx);
     }
 
-    fn arm_stabilize<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    fn set_stabilize_timer<M: Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let after = cx.rng().between(self.config.stabilize / 2, self.config.stabilize * 3 / 2);
         cx.set_timer(Timer::Stabilize, after);
     }
 
-    fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
+    fn on_leave<M: Wire>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
         if !self.is_outside() {
-            self.court_nearer(|| lists.nodes(), cx);
+            self.exchange_with_nearer(|| lists.nodes(), cx);
         }
     }
 
     /// *stabilize* and *check_predecessor*.
-    pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    pub(crate) fn stabilize<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
-        self.gone.retain(|_, until| *until > now);
+        self.dead.retain(|_, until| *until > now);
         let (left, right) = (self.left.nearest(), self.right.nearest());
         if let Some(right) = right {
             self.exchange(right.peer, cx);
@@ -401,11 +395,11 @@ impl Ring {
             self.exchange(left.peer, cx);
         }
         self.received_left = false;
-        self.arm_stabilize(cx);
+        self.set_stabilize_timer(cx);
     }
 
-    /// Returns whether a silent peer counts as dead.
-    pub(crate) fn on_silence<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
+    /// Returns whether the peer counts as dead.
+    pub(crate) fn on_silence<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
         let Some(tries) = self.awaited.get(&peer).copied() else { return false };
         if tries >= self.config.tries {
             return true;
@@ -420,32 +414,30 @@ impl Ring {
         [self.left.nearest(), self.right.nearest()].iter().flatten().any(|node| node.peer == peer)
     }
 
-    /// `peer` is dead or not in the ring.
-    pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn lose<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
-            self.remember_gone(peer, cx.now());
+            self.remember_dead(peer, cx.now());
         }
     }
 
-    /// Ignores rumours about a dead peer for a while. Without the oldest entry, at worst a silent peer is asked once
-    /// more.
-    fn remember_gone(&mut self, peer: PeerId, now: Time) {
-        if self.gone.len() >= MOST_NAMED && !self.gone.contains_key(&peer) {
-            self.gone.retain(|_, until| *until > now);
-            if self.gone.len() >= MOST_NAMED
-                && let Some(oldest) = self.gone.iter().min_by_key(|&(_, until)| *until).map(|(&peer, _)| peer)
+    /// Drops the oldest entry if there are too many: at worst a silent peer is asked once more.
+    fn remember_dead(&mut self, peer: PeerId, now: Time) {
+        if self.dead.len() >= MAX_REMEMBERED && !self.dead.contains_key(&peer) {
+            self.dead.retain(|_, until| *until > now);
+            if self.dead.len() >= MAX_REMEMBERED
+                && let Some(oldest) = self.dead.iter().min_by_key(|&(_, until)| *until).map(|(&peer, _)| peer)
             {
-                self.gone.remove(&oldest);
+                self.dead.remove(&oldest);
             }
         }
-        self.gone.insert(peer, now + self.config.quarantine);
+        self.dead.insert(peer, now + self.config.quarantine);
     }
 
     pub(crate) fn remove_peer(&mut self, peer: PeerId) {
         self.left.remove(peer);
         self.right.remove(peer);
-        // If one side is empty, all known peers are on the other, and the ring is closed.
+        // The ring is closed.
         if self.left.is_empty() {
             self.right.nodes().iter().for_each(|node| self.left.insert(*node));
         } else if self.right.is_empty() {
@@ -454,46 +446,44 @@ impl Ring {
     }
 
     /// Asks the next neighbour whether it is alive.
-    fn forget<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
+    fn forget<M: Wire>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if self.awaited.remove(&peer).is_some() {
             cx.cancel_timer(Timer::Silence(peer));
         }
         let was_nearest = self.is_nearest(peer);
         self.remove_peer(peer);
         if was_nearest && !self.is_outside() {
-            self.court(cx);
+            self.exchange_with_nearest(cx);
         }
     }
 
-    /// Exchanges with the nearest peers on both sides.
-    fn court<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
+    fn exchange_with_nearest<M: Wire>(&mut self, cx: &mut Cx<'_, M>) {
         let (left, right) = (self.left.nearest(), self.right.nearest());
         for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
             self.exchange(node.peer, cx);
         }
     }
 
-    pub(crate) fn exchange<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn exchange<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Exchange { key: self.me.key, lists: self.lists() }.into());
         self.expect(to, cx);
     }
 
-    pub(crate) fn ping<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn ping<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Ping { key: self.me.key }.into());
         self.expect(to, cx);
     }
 
-    /// Confirms a forwarded message, or replies that this peer is the wrong receiver: a joining peer without neighbours
-    /// can only restart the search, and would receive the message again and again.
-    pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    /// A joining peer without neighbours replies that it is the wrong receiver, since it can only restart the search.
+    pub(crate) fn confirm<M: Wire>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
-            self.say_goodbye(to, cx);
+            self.send_leave(to, cx);
         } else {
             cx.send(to, Message::Pong { key: self.me.key }.into());
         }
     }
 
-    /// Expects an answer from `peer`. Asking more often does not extend its time.
+    /// Asking more often does not extend the time.
     pub(crate) fn expect<M: Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if !self.awaits(peer) {
             self.awaited.insert(peer, 1);
@@ -507,10 +497,10 @@ impl Ring {
 
     /// Returns whether a node that others have named can be adopted.
     pub(crate) fn may_be(&self, node: Node) -> bool {
-        self.is_plausible(node) && !self.gone.contains_key(&node.peer)
+        self.is_plausible(node) && !self.dead.contains_key(&node.peer)
     }
 
-    /// Returns whether this is another peer, at a key of its own, and at the key by which it is known.
+    /// Another peer, at a key of its own, and at the key by which it is known.
     pub(crate) fn is_plausible(&self, node: Node) -> bool {
         (node.key != self.me.key && node.peer != self.me.peer)
             && self.neighbours().all(|known| (known.key == node.key) == (known.peer == node.peer))
@@ -523,7 +513,7 @@ mod tests {
 
     use super::*;
 
-    /// Rumours about a peer that leaves are ignored; but any peer may claim to leave.
+    /// Any peer may claim to leave.
     #[test]
     fn remembered_peers_are_bounded() {
         let me = Node::of(PeerId::new(0));
@@ -540,14 +530,14 @@ mod tests {
         for unauthenticated in 1..=3000 {
             receive(&mut ring, unauthenticated, Message::Leave { lists: lists.clone() });
         }
-        assert_eq!(ring.gone.len(), MOST_NAMED);
-        assert!(ring.gone.contains_key(&PeerId::new(3000)), "the latest are remembered");
+        assert_eq!(ring.dead.len(), MAX_REMEMBERED);
+        assert!(ring.dead.contains_key(&PeerId::new(3000)), "the latest are remembered");
         ring.phase = Phase::Joining { via: PeerId::new(1), answered: Vec::new() };
         for unauthenticated in (10_000..13_000).chain(10_000..13_000) {
             let key = Key::of_peer(PeerId::new(unauthenticated));
             receive(&mut ring, unauthenticated, Message::Exchange { key, lists: lists.clone() });
             if let Phase::Joining { answered, .. } = &ring.phase {
-                assert!(answered.len() <= MOST_NAMED);
+                assert!(answered.len() <= MAX_REMEMBERED);
             }
         }
     }

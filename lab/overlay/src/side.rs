@@ -19,10 +19,9 @@ impl Way {
     }
 }
 
-/// The neighbours of a peer on one side, the nearest first.
+/// A peer's neighbours on one side, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Side {
-    /// The origin of distances.
     centre: Key,
     way: Way,
     limit: usize,
@@ -56,7 +55,6 @@ impl Side {
         self.way.distance(self.centre, node.key).wrapping_sub(1)
     }
 
-    /// Returns whether `node` would be the nearest neighbour.
     pub(crate) fn is_nearer(&self, node: Node) -> bool {
         self.nearest().is_none_or(|nearest| self.distance(node) < self.distance(nearest))
     }
@@ -73,7 +71,7 @@ impl Side {
         self.nodes.retain(|node| node.peer != peer);
     }
 
-    /// Replaces all but the nearest neighbour by that neighbour's own list, so that a dead peer vanishes from both.
+    /// Adopts the nearest neighbour's list, so that a dead peer vanishes from both.
     pub(crate) fn follow(&mut self, beyond: impl Iterator<Item = Node>) {
         self.nodes.truncate(1);
         for node in beyond.take(self.limit - 1) {

@@ -4,8 +4,7 @@ use peerlock_types::{Key, PeerId};
 
 use crate::Node;
 
-/// Pastry's routing table: row r has peers that share the first r digits with the own key, at most one for each next
-/// digit. Only occupied places use memory.
+/// Row r has peers that share the first r digits with the own key, at most one for each next digit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
     centre: Key,
@@ -21,7 +20,7 @@ impl Table {
     pub(crate) fn converged(nodes: &[Node], place: usize) -> Self {
         let centre = nodes[place].key;
         let mut table = Self::new(centre);
-        // Adjacent nodes that share the first `row` digits.
+        // Nodes that share the first `row` digits.
         let mut alike = nodes;
         for row in 0..Key::DIGITS {
             if alike.len() == 1 {
@@ -38,7 +37,7 @@ impl Table {
         table
     }
 
-    /// Chooses differently for each peer, so that the load is spread.
+    /// Chooses differently for each peer, to spread the load.
     fn choose(&self, candidates: &[Node], row: usize) -> Option<Node> {
         let at = (self.centre.get() >> row) as usize;
         candidates.get(at.checked_rem(candidates.len())?).copied()
@@ -50,7 +49,7 @@ impl Table {
         row * 16 + usize::from(key.digit(row))
     }
 
-    /// The row for a node with this key, which must not be the own key.
+    /// The key must not be the own one.
     pub(crate) fn row_of(&self, key: Key) -> usize {
         self.centre.shared_digits(key)
     }
@@ -82,7 +81,6 @@ impl Table {
         }
     }
 
-    /// Returns the peer's row.
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<usize> {
         let place = self.nodes.iter().position(|node| node.peer == peer)?;
         let node = self.nodes.remove(place);
@@ -94,7 +92,6 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// A node whose key begins with these digits.
     fn node(digits: &str) -> Node {
         let number = u128::from_str_radix(digits, 16).unwrap() << (4 * (Key::DIGITS - digits.len()));
         Node { key: Key::new(number), peer: PeerId::new(number as u64 ^ (number >> 64) as u64) }

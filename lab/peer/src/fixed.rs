@@ -15,7 +15,7 @@ use core::mem::take;
 use peerlock_protocols::{Cx, Effect, Hop, Input, Observe, Protocol, step};
 use peerlock_types::{Key, PeerId, Ticket};
 
-/// The next hop for each key and peer.
+/// The next hops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routes {
     next: BTreeMap<(Key, PeerId), PeerId>,
@@ -26,7 +26,7 @@ impl Routes {
     ///
     /// # Panics
     ///
-    /// If a peer would have two next hops.
+    /// If a peer has two next hops.
     pub fn with(mut self, key: Key, way: &[u64]) -> Self {
         for pair in way.windows(2) {
             let (here, there) = (PeerId::new(pair[0]), PeerId::new(pair[1]));
@@ -42,7 +42,7 @@ impl Routes {
     }
 }
 
-/// A message of the protocol, direct or routed.
+/// A message, direct or routed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wire<M> {
     /// The destination and the origin; `None` for a direct message.
@@ -51,7 +51,7 @@ pub struct Wire<M> {
     pub message: M,
 }
 
-/// One peer of a protocol on fixed routes.
+/// One peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OnRoutes<P> {
     protocol: P,
@@ -59,7 +59,7 @@ pub struct OnRoutes<P> {
 }
 
 impl<P: Protocol> OnRoutes<P> {
-    /// Creates a peer with these routes.
+    /// Creates a peer on these routes.
     pub fn new(protocol: P, routes: Arc<Routes>) -> Self {
         Self { protocol, routes }
     }
@@ -75,8 +75,7 @@ impl<P: Protocol> OnRoutes<P> {
     }
 }
 
-/// Passes inputs to a protocol, including those that its effects cause. Routed messages are sent to the `next` hop, or
-/// handled here.
+/// Sends routed messages to the `next` hop, or handles them here.
 pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer>>(
     protocol: &mut P,
     mut inputs: VecDeque<Input<P::Message, P::Timer>>,
@@ -112,7 +111,7 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
 }
 
 impl<M> Wire<M> {
-    /// The input of the receiving protocol, given the `next` hop from there.
+    /// The input at the receiver, given the `next` hop from there.
     pub fn received<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
         let Self { route, message } = self;
         match route {
@@ -188,7 +187,6 @@ impl<P: fmt::Display> fmt::Display for OnRoutes<P> {
     }
 }
 
-/// A routed message has a mark: `REQUEST(R2, 17@4)…`.
 impl<M: fmt::Display> fmt::Display for Wire<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.message.fmt(f)?;

@@ -5,50 +5,48 @@ use alloc::collections::BTreeMap;
 use peerlock_types::{Key, PeerId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Passed<M> {
+pub(crate) struct Sent<M> {
     pub resource: Key,
     pub key: Key,
     pub origin: PeerId,
     pub hops: u8,
     pub message: M,
     pub to: PeerId,
-    /// At this hop.
     pub tries: u32,
 }
 
-/// By receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hops<M> {
     given: u64,
-    passed: BTreeMap<u64, Passed<M>>,
+    sent: BTreeMap<u64, Sent<M>>,
 }
 
 impl<M> Default for Hops<M> {
     fn default() -> Self {
-        Self { given: 0, passed: BTreeMap::new() }
+        Self { given: 0, sent: BTreeMap::new() }
     }
 }
 
 impl<M> Hops<M> {
-    /// Stores a message until it is confirmed, and returns its receipt.
-    pub fn keep(&mut self, passed: Passed<M>) -> u64 {
+    /// Stores a message until its receipt is confirmed.
+    pub fn insert(&mut self, sent: Sent<M>) -> u64 {
         self.given += 1;
-        self.passed.insert(self.given, passed);
+        self.sent.insert(self.given, sent);
         self.given
     }
 
-    /// Removes a message that was confirmed or will get another receipt.
-    pub fn take(&mut self, receipt: u64) -> Option<Passed<M>> {
-        self.passed.remove(&receipt)
+    /// The message was confirmed, or gets another receipt.
+    pub fn take(&mut self, receipt: u64) -> Option<Sent<M>> {
+        self.sent.remove(&receipt)
     }
 
     pub fn holder(&self, receipt: u64) -> Option<PeerId> {
-        self.passed.get(&receipt).map(|passed| passed.to)
+        self.sent.get(&receipt).map(|sent| sent.to)
     }
 
-    pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Passed<M>> {
-        let (theirs, rest) = core::mem::take(&mut self.passed).into_iter().partition(|(_, passed)| passed.to == peer);
-        self.passed = rest;
+    pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Sent<M>> {
+        let (theirs, rest) = core::mem::take(&mut self.sent).into_iter().partition(|(_, sent)| sent.to == peer);
+        self.sent = rest;
         theirs
     }
 }

@@ -6,34 +6,33 @@ use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 use peerlock_protocols::{self as protocol, Hop, Protocol};
 use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
-use crate::hops::{Hops, Passed};
+use crate::hops::{Hops, Sent};
 use crate::message::{Effect, Event, Input, Timer, Wire};
 
 /// The parameters of routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The time to wait for a confirmation by the next hop; `None` if none is needed.
+    /// How long the next hop may take to confirm.
     pub confirm: Option<Span>,
-    /// The number of times a message is sent to the same hop.
+    /// A message is sent to the same hop so often.
     pub tries: u32,
-    /// The number of hops after which a message is dropped as circling.
+    /// A message is dropped after so many hops.
     pub longest_way: u8,
 }
 
 impl Config {
-    /// Without loss and crashes.
+    /// For networks without loss and crashes.
     pub const RELIABLE: Self = Self {
         confirm: None,
         tries: 1,
-        // Our choice: six times the mean number of hops in a Chord of 100,000 peers.
+        // Our choice: six times the mean in a Chord of 100,000 peers.
         longest_way: 50,
     };
-    /// With loss and crashes.
+    /// For networks with loss and crashes.
     pub const CONFIRMED: Self = Self {
         // Our choice, like the overlays' `answer`.
         confirm: Some(Span::from_secs(1)),
-        // Our choice, like the overlays' `tries`. When a living hop is passed over, its keys have two owners until it
-        // sends a message again.
+        // Our choice, like the overlays' `tries`. A living hop that is passed over shares its keys with another owner.
         tries: 3,
         ..Self::RELIABLE
     };
@@ -55,17 +54,15 @@ impl<P, F: Fn(PeerId, Key) -> Option<P>> Resources<P> for F {
 struct Instance<P> {
     name: Key,
     protocol: P,
-    /// The keys for which this peer may store state, as their owner.
+    /// Keys with state here.
     owned: Vec<Key>,
 }
 
-/// The context of a step: time, randomness and buffers for the effects.
+/// The context of a step.
+#[expect(missing_docs, reason = "as in the context of a protocol")]
 pub struct Cx<'a, O: Overlay, P: Protocol> {
-    /// The time of this step.
     pub now: Time,
-    /// The random numbers of this run.
     pub rng: &'a mut Rng,
-    /// The buffers for effects.
     pub buffers: &'a mut Buffers<O, P>,
 }
 
@@ -76,36 +73,31 @@ pub struct Buffers<O: Overlay, P: Protocol> {
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
     protocol: Vec<protocol::Effect<P::Message, P::Timer>>,
-    here: VecDeque<Here<P>>,
+    pending: VecDeque<Pending<P>>,
 }
 
 impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
     fn default() -> Self {
-        Self { effects: Vec::new(), overlay: Vec::new(), protocol: Vec::new(), here: VecDeque::new() }
+        Self { effects: Vec::new(), overlay: Vec::new(), protocol: Vec::new(), pending: VecDeque::new() }
     }
 }
 
-/// An input to be handled in this step.
 #[derive(Debug)]
-struct Here<P: Protocol> {
+struct Pending<P: Protocol> {
     resource: Key,
     input: protocol::Input<P::Message, P::Timer>,
-    /// Of a routed message so far.
     hops: u8,
 }
 
-/// The limit of messages that a peer sends itself in one step: some protocols, as printed, send them forever.
-const MOST_HERE: usize = 10_000;
+/// Messages to the own peer in a step: some printed protocols send them forever.
+const MAX_PENDING: usize = 10_000;
 
-/// The limit of owned keys per resource. Protocols have a few replicas each, but a sender may name any number of keys.
-const MOST_OWNED: usize = 1024;
+/// Keys per resource: a sender may name any number.
+const MAX_OWNED: usize = 1024;
 
-/// The next hop of a message.
-enum Way {
-    /// This peer owns the key.
+enum Route {
     Ours,
     To(PeerId),
-    /// This peer owns nothing and knows no other peer.
     Unknown,
 }
 
@@ -115,7 +107,6 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
     resources: R,
     config: Config,
-    /// Sorted by the key of the resource's name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
 }
@@ -150,11 +141,11 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Unreachable(peer) => self.on_unreachable(peer, cx),
             Input::Reset { incarnation } => self.step_all(|| protocol::Input::Reset { incarnation }, cx),
         }
-        for _ in 0..MOST_HERE {
-            let Some(here) = cx.buffers.here.pop_front() else { return };
-            self.protocol_step(here, cx);
+        for _ in 0..MAX_PENDING {
+            let Some(pending) = cx.buffers.pending.pop_front() else { return };
+            self.protocol_step(pending, cx);
         }
-        cx.buffers.here.clear();
+        cx.buffers.pending.clear();
         cx.buffers.effects.push(Effect::Unexpected { why: "a protocol that sends itself messages without end" });
     }
 
@@ -170,17 +161,17 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         self.instances.binary_search_by_key(&resource, |instance| instance.name)
     }
 
-    fn begin(&mut self, at: usize, resource: Key) -> Option<usize> {
+    fn create_instance(&mut self, at: usize, resource: Key) -> Option<usize> {
         let protocol = self.resources.open(self.me(), resource)?;
         self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
         Some(at)
     }
 
-    fn way(&self, key: Key) -> Way {
+    fn route(&self, key: Key) -> Route {
         match self.overlay.next_hop(key) {
-            Some(next) => Way::To(next),
-            None if self.overlay.range().is_some_and(|range| range.contains(key)) => Way::Ours,
-            None => Way::Unknown,
+            Some(next) => Route::To(next),
+            None if self.overlay.range().is_some_and(|range| range.contains(key)) => Route::Ours,
+            None => Route::Unknown,
         }
     }
 
@@ -189,20 +180,24 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Wire::Overlay(message) => self.overlay_step(overlay::Input::Message { from, message }, cx),
             Wire::Direct { resource, message } => receive(resource, protocol::Input::Message { from, message }, cx),
             Wire::Routed { resource, key, origin, hops, receipt, message } => {
-                let way = self.way(key);
+                let route = self.route(key);
                 // Circling messages are confirmed, since another hop would not help.
-                if let (Some(receipt), Way::Ours | Way::To(_)) = (receipt, &way) {
+                if let (Some(receipt), Route::Ours | Route::To(_)) = (receipt, &route) {
                     cx.buffers.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
                 }
-                let next = match way {
-                    Way::Ours => None,
-                    Way::To(next) if hops < self.config.longest_way => Some(next),
-                    Way::To(_) | Way::Unknown => {
+                let next = match route {
+                    Route::Ours => None,
+                    Route::To(next) if hops < self.config.longest_way => Some(next),
+                    Route::To(_) | Route::Unknown => {
                         return cx.buffers.effects.push(Effect::Undelivered { resource, key });
                     }
                 };
                 let hop = Hop { key, origin, previous: from, next };
-                cx.buffers.here.push_back(Here { resource, input: protocol::Input::Routed { hop, message }, hops });
+                cx.buffers.pending.push_back(Pending {
+                    resource,
+                    input: protocol::Input::Routed { hop, message },
+                    hops,
+                });
             }
             Wire::Got { receipt } => {
                 if self.hops.holder(receipt) == Some(from) {
@@ -213,47 +208,51 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// The next hop has not confirmed: retries, or routes around it.
+    /// Retries, or routes around the hop.
     fn on_unconfirmed(&mut self, receipt: u64, cx: &mut Cx<'_, O, P>) {
-        let Some(passed) = self.hops.take(receipt) else { return };
-        if passed.tries < self.config.tries {
-            let tries = passed.tries + 1;
-            self.pass(Passed { tries, ..passed }, cx);
+        let Some(sent) = self.hops.take(receipt) else { return };
+        if sent.tries < self.config.tries {
+            let tries = sent.tries + 1;
+            self.send_to_hop(Sent { tries, ..sent }, cx);
         } else {
-            self.overlay_step(overlay::Input::Unreachable(passed.to), cx);
-            self.route_on(passed, cx);
+            self.overlay_step(overlay::Input::Unreachable(sent.to), cx);
+            self.reroute(sent, cx);
         }
     }
 
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, O, P>) {
         self.overlay_step(overlay::Input::Unreachable(peer), cx);
-        for (receipt, passed) in self.hops.take_from(peer) {
+        for (receipt, sent) in self.hops.take_from(peer) {
             cx.buffers.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
-            self.route_on(passed, cx);
+            self.reroute(sent, cx);
         }
     }
 
-    /// Routes a message again. This peer may own the key by now.
-    fn route_on(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
-        let Passed { resource, key, origin, hops, message, .. } = passed;
-        match self.way(key) {
-            Way::To(to) => self.pass(Passed { resource, key, origin, hops, message, to, tries: 1 }, cx),
-            Way::Ours => {
+    /// This peer may own the key by now.
+    fn reroute(&mut self, sent: Sent<P::Message>, cx: &mut Cx<'_, O, P>) {
+        let Sent { resource, key, origin, hops, message, .. } = sent;
+        match self.route(key) {
+            Route::To(to) => self.send_to_hop(Sent { resource, key, origin, hops, message, to, tries: 1 }, cx),
+            Route::Ours => {
                 let hop = Hop { key, origin, previous: self.me(), next: None };
-                cx.buffers.here.push_back(Here { resource, input: protocol::Input::Routed { hop, message }, hops });
+                cx.buffers.pending.push_back(Pending {
+                    resource,
+                    input: protocol::Input::Routed { hop, message },
+                    hops,
+                });
             }
-            Way::Unknown => cx.buffers.effects.push(Effect::Undelivered { resource, key }),
+            Route::Unknown => cx.buffers.effects.push(Effect::Undelivered { resource, key }),
         }
     }
 
-    fn pass(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
-        let Passed { resource, key, origin, hops, to, .. } = passed;
+    fn send_to_hop(&mut self, sent: Sent<P::Message>, cx: &mut Cx<'_, O, P>) {
+        let Sent { resource, key, origin, hops, to, .. } = sent;
         let Some(after) = self.config.confirm else {
-            let wire = Wire::Routed { resource, key, origin, hops, receipt: None, message: passed.message };
+            let wire = Wire::Routed { resource, key, origin, hops, receipt: None, message: sent.message };
             return cx.buffers.effects.push(Effect::Send { to, wire });
         };
-        let message = passed.message.clone();
-        let receipt = self.hops.keep(passed);
+        let message = sent.message.clone();
+        let receipt = self.hops.insert(sent);
         let wire = Wire::Routed { resource, key, origin, hops, receipt: Some(receipt), message };
         cx.buffers.effects.push(Effect::Send { to, wire });
         cx.buffers.effects.push(Effect::SetTimer { timer: Timer::Hop(receipt), after });
@@ -279,7 +278,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         cx.buffers.overlay = effects;
     }
 
-    /// Notifies the protocols of keys that this peer does not own any more.
     fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
         for Instance { name, owned, .. } in &mut self.instances {
             for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
@@ -288,9 +286,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
+    fn protocol_step(&mut self, Pending { resource, input, hops }: Pending<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
-        let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
+        let Ok(at) = self.find(resource).or_else(|at| self.create_instance(at, resource).ok_or(at)) else {
             return cx.buffers.effects.push(Effect::Unexpected { why: "a message for an unknown resource" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
@@ -298,7 +296,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             protocol::Input::Routed { hop: Hop { key, next: None, .. }, .. } if !owned.contains(key) => Some(*key),
             _ => None,
         };
-        if new_key.is_some() && owned.len() >= MOST_OWNED {
+        if new_key.is_some() && owned.len() >= MAX_OWNED {
             return cx.buffers.effects.push(Effect::Unexpected { why: "more keys than a resource has" });
         }
         let mut effects = take(&mut cx.buffers.protocol);
@@ -326,10 +324,10 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             protocol::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Direct { resource, message } },
             protocol::Effect::Route { key, message } => {
                 let me = self.me();
-                return self.route_on(Passed { resource, key, origin: me, hops: 1, message, to: me, tries: 1 }, cx);
+                return self.reroute(Sent { resource, key, origin: me, hops: 1, message, to: me, tries: 1 }, cx);
             }
             protocol::Effect::Forward { to, key, origin, message } => {
-                return self.pass(Passed { resource, key, origin, hops: hops + 1, message, to, tries: 1 }, cx);
+                return self.send_to_hop(Sent { resource, key, origin, hops: hops + 1, message, to, tries: 1 }, cx);
             }
             protocol::Effect::Grant { ticket, grant } => notify(ticket, Event::Granted(grant)),
             protocol::Effect::Lost { ticket } => notify(ticket, Event::Lost),
@@ -351,5 +349,5 @@ fn receive<O: Overlay, P: Protocol>(
     input: protocol::Input<P::Message, P::Timer>,
     cx: &mut Cx<'_, O, P>,
 ) {
-    cx.buffers.here.push_back(Here { resource, input, hops: 0 });
+    cx.buffers.pending.push_back(Pending { resource, input, hops: 0 });
 }

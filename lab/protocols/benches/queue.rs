@@ -1,8 +1,6 @@
 //! Cost of one message at the coordinator of late binding, by the number of waiters and slots.
 //!
-//! `cargo bench -p peerlock-protocols`. The benchmark plays all other peers: a random holder releases, its token goes
-//! to its successor, and it requests again. Updates reach the coordinator so late that a tenth of the holders have
-//! released meanwhile. Each figure is the median of five. Tables: `docs/notes/2026-11-19-scale.md`.
+//! `cargo bench -p peerlock-protocols`. Each figure is the median of five. Tables: `docs/notes/2026-11-19-scale.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::OnceLock;
@@ -14,7 +12,7 @@ use peerlock_protocols::{Cx, Effect, FairKLate, Protocol};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 const ROUNDS: usize = 5;
-/// Enough that the kernel's resolution of four milliseconds does not matter.
+/// Enough for the kernel's resolution of four milliseconds.
 const MESSAGES: u32 = 200_000;
 
 const WAITING: [u64; 5] = [10, 100, 1000, 10_000, 100_000];
@@ -26,7 +24,7 @@ fn main() {
     table("messages sent per message received", &figures, |(_, sent)| format!("{sent:.2}"));
 }
 
-/// Nanoseconds and sent messages per message received by the coordinator.
+/// Nanoseconds and sent messages per received message.
 fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     let mut stage = Stage::new(waiting, slots);
     let mut figures = [(); ROUNDS].map(|()| stage.play());

@@ -6,8 +6,8 @@
 //! ```text
 //!   1 (requests)  2 (fails)     3 (its successor)   4
 //!   │ say(1 → 2)  │             │                   │
-//!   ├────────────►│ state 2, version 7              │      "whenever the node changes its state, it initiates an
-//!   │             ├────────────►│                   │       atomic broadcast to all the successors"
+//!   ├────────────►│ state 2, version 7              │
+//!   │             ├────────────►│                   │
 //!   │             ├─────────────┼──────────────────►│
 //!   │ confirm     │             │                   │
 //!   │◄────────────┤             │                   │
@@ -64,7 +64,7 @@ pub struct Config {
 }
 
 /// Messages between participants of one peer in a step. After a false failure report parents may form a cycle.
-const MOST_IN_A_STEP: usize = 4096;
+const MAX_PER_STEP: usize = 4096;
 
 /// The peers in ring order.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -73,14 +73,14 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// By a hash of their numbers, so that neighbours are unrelated.
+    /// Orders peers by a hash, so that neighbours are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// In this order.
+    /// Keeps this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
@@ -97,10 +97,10 @@ pub struct Backed<P: Backable> {
     me: PeerId,
     config: Config,
     ring: Arc<Ring>,
-    gone: BTreeSet<PeerId>,
+    failed: BTreeSet<PeerId>,
     parts: BTreeMap<PeerId, Part<P>>,
     inbox: VecDeque<Message<P>>,
-    /// For participants that another peer owns according to `gone`.
+    /// Messages for participants that another peer owns according to `failed`.
     early: Vec<Message<P>>,
     recovery: Recovery,
 }
@@ -112,7 +112,7 @@ impl<P: Backable> Backed<P> {
             me,
             config,
             ring: ring.clone(),
-            gone: BTreeSet::new(),
+            failed: BTreeSet::new(),
             parts: BTreeMap::new(),
             inbox: VecDeque::new(),
             early: Vec::new(),
@@ -125,18 +125,18 @@ impl<P: Backable> Backed<P> {
     }
 
     fn without_memory(&self) -> Self {
-        let (gone, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
-        Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
+        let (failed, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
+        Self { failed, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
     }
 
     /// The first peer from there on that has not failed.
     fn owner(&self, whose: PeerId) -> PeerId {
-        self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
+        self.ring.from(whose).find(|peer| !self.failed.contains(peer)).unwrap_or(self.me)
     }
 
     /// The p peers that follow its owner.
     fn backups(&self, whose: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let living = self.ring.from(whose).filter(|peer| !self.gone.contains(peer));
+        let living = self.ring.from(whose).filter(|peer| !self.failed.contains(peer));
         living.skip(1).take(self.config.backups)
     }
 
@@ -144,7 +144,7 @@ impl<P: Backable> Backed<P> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Sends the new state to the backups, then the messages.
+    /// Runs a step; sends the new state to the backups, then the messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -199,7 +199,7 @@ impl<P: Backable> Backed<P> {
     }
 
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
-        for _ in 0..MOST_IN_A_STEP {
+        for _ in 0..MAX_PER_STEP {
             if self.recovery.is_under_way() {
                 return;
             }
@@ -232,7 +232,7 @@ impl<P: Backable> Backed<P> {
         let Some(part) = self.parts.get_mut(&to) else {
             // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
             // the owner".
-            return self.miss(to, cx);
+            return self.on_missing_state(cx);
         };
         if part.receives(from, number) {
             self.act(to, Input::Message { from, message }, cx);
@@ -253,7 +253,7 @@ impl<P: Backable> Backed<P> {
     fn take_over(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let before: BTreeSet<PeerId> = self.acted_for().into_iter().collect();
         let was_its: Vec<PeerId> = self.ring.peers.iter().copied().filter(|&whose| self.owner(whose) == peer).collect();
-        self.gone.insert(peer);
+        self.failed.insert(peer);
         self.inbox.extend(core::mem::take(&mut self.early));
         if self.recovery.is_under_way() {
             return self.forget_search_of(peer, cx);
@@ -261,7 +261,7 @@ impl<P: Backable> Backed<P> {
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
                 // No message may reveal the loss of a peer in the critical section.
-                return self.miss(whose, cx);
+                return self.on_missing_state(cx);
             }
         }
         for whose in self.acted_for() {
@@ -308,7 +308,7 @@ impl<P: Backable> Protocol for Backed<P> {
     }
 
     fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
-        if peer != self.me && !self.gone.contains(&peer) {
+        if peer != self.me && !self.failed.contains(&peer) {
             self.take_over(peer, cx);
             self.settle(cx);
         }
@@ -320,6 +320,6 @@ impl<P: Backable> fmt::Display for Backed<P> {
         let acted: Vec<PeerId> = self.acted_for();
         write!(f, "acts for {acted:?}, has")?;
         self.parts.iter().try_for_each(|(whose, part)| write!(f, " {whose}@{}", part.version))?;
-        if self.gone.is_empty() { Ok(()) } else { write!(f, ", without {:?}", self.gone) }
+        if self.failed.is_empty() { Ok(()) } else { write!(f, ", without {:?}", self.failed) }
     }
 }

@@ -68,9 +68,9 @@ pub enum Heuristic {
     /// §3.2, cinema without a moderator.
     #[default]
     Random,
-    /// That of the last token here; initially, the peer's number modulo k.
+    /// The tree of the last token here; initially, the peer's number modulo k.
     LastHeld,
-    /// In turn, from the peer's number modulo k.
+    /// The trees in turn, from the peer's number modulo k.
     RoundRobin,
 }
 
@@ -162,7 +162,7 @@ impl Bv95 {
         }
     }
 
-    /// With path reversal.
+    /// Forwards a request with path reversal.
     fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
         let tree = &mut self.trees[slot as usize];
         let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
@@ -179,7 +179,7 @@ impl Bv95 {
         }
     }
 
-    /// Along withdrawn places.
+    /// Forwards the token along withdrawn places.
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
@@ -222,7 +222,7 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// For an idle token. The place in another tree remains for its followers.
+    /// Takes a client for an idle token. Its place in another tree remains.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;

@@ -49,13 +49,13 @@ use crate::token::Claim;
 use crate::{Cx, Hop, Protocol, Replicas};
 
 mod client;
-mod group;
+mod election;
 mod message;
 mod replica;
 
 use client::Clients;
-use group::Group;
-pub use message::{Entry, Holder, Memory, Message, Place, Telling, Timer};
+use election::Election;
+pub use message::{Entry, Holder, Memory, Message, Place, Timer, UpdateKind};
 use replica::Replica;
 
 /// Distance between the first fencing numbers of two epochs.
@@ -64,13 +64,13 @@ const EPOCH: u64 = 1 << 40;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of an owner; a waiter is removed after as long a silence. 10 s: our choice, as in Sigma.
+    /// Length of an owner's lease, and of the silence after which a waiter is removed. 10 s: our choice, as in Sigma.
     pub lease: Span,
     /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
     /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
     pub ping: Span,
-    /// Interval of unanswered requests. 0.5 s: our choice, more than a round trip.
+    /// Clients repeat unanswered requests after it. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
     /// The owner receives ADDREQUEST. In print it never learns of a successor.
     pub owner_notified: bool,
@@ -99,38 +99,29 @@ pub struct Config {
 
 impl Config {
     /// Figure 1.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        term: Span::from_secs(4),
-        ping: Span::from_secs(1),
-        retry: Span::from_millis(500),
-        owner_notified: false,
-        replicas_receive_release: false,
-        named_successor: false,
-        coordinator_numbers: false,
-        requests_apart: false,
-        coordinator_dedups: false,
-        majority_lease: false,
-        owner_lease: false,
-        resends: false,
-        one_acts: false,
-        one_asked: false,
-    };
-    /// With all repairs.
-    pub const REPAIRED: Self = Self {
-        owner_notified: true,
-        replicas_receive_release: true,
-        named_successor: true,
-        coordinator_numbers: true,
-        requests_apart: true,
-        coordinator_dedups: true,
-        majority_lease: true,
-        owner_lease: true,
-        resends: true,
-        one_acts: true,
-        one_asked: true,
-        ..Self::PRINTED
-    };
+    pub const PRINTED: Self = Self::new(false);
+    /// Figure 1 with all repairs.
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            term: Span::from_secs(4),
+            ping: Span::from_secs(1),
+            retry: Span::from_millis(500),
+            owner_notified: is_repaired,
+            replicas_receive_release: is_repaired,
+            named_successor: is_repaired,
+            coordinator_numbers: is_repaired,
+            requests_apart: is_repaired,
+            coordinator_dedups: is_repaired,
+            majority_lease: is_repaired,
+            owner_lease: is_repaired,
+            resends: is_repaired,
+            one_acts: is_repaired,
+            one_asked: is_repaired,
+        }
+    }
 }
 
 /// Forecast of a client's waiting time (§4.4).
@@ -176,7 +167,7 @@ impl Coordinator {
         Self {
             common: Common { config, sender: Sender::new(me, replicas) },
             clients: Clients::default(),
-            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Group::default())).collect(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, Election::default())).collect(),
         }
     }
 
@@ -206,10 +197,10 @@ impl Coordinator {
 
     fn deliver_to_replica(&mut self, at: usize, message: Message, cx: &mut Cx<'_, Self>) {
         let (replica, common) = (&mut self.replicas[at], &mut self.common);
-        replica.wake_up(common, cx);
+        replica.start_timer(common, cx);
         match message {
             Message::Request { .. } => replica.on_request(message, common, cx),
-            Message::AddRequest { entry, .. } => replica.note(entry, cx.now()),
+            Message::AddRequest { entry, .. } => replica.insert_waiter(entry, cx.now()),
             Message::Release { .. } => replica.on_release(message, common, cx),
             Message::IamCoordinator { from, epoch, sent, .. } => {
                 replica.on_iam_coordinator(from, epoch, sent, common, cx);
@@ -257,7 +248,7 @@ impl Protocol for Coordinator {
             return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
-            let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
+            let mut replica = Replica::new(index, Election::blank(cx.now(), &self.common.config));
             replica.start_recovery(&mut self.common, cx);
             self.replicas.insert(at, replica);
         }

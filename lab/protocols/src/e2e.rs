@@ -62,12 +62,12 @@ use trail::Trail;
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of the votes. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs a message per
-    /// hop.
+    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
+    /// a message per hop.
     pub lease: Span,
-    /// Until a retry, doubled up to half a lease; also of a token. 2 s: our choice, several routes.
+    /// Time until a client retries, doubled up to half a lease, or a token is resent. 2 s: our choice, several routes.
     pub retry: Span,
-    /// Of waiters. 10 minutes: the paper's example.
+    /// Interval of the waiters' pings. 10 minutes: the paper's example.
     pub ping: Span,
     /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
@@ -94,46 +94,40 @@ pub struct Config {
 
 impl Config {
     /// §IV.A, with the backups of §V.A.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(60),
-        retry: Span::from_secs(2),
-        ping: Span::from_secs(600),
-        backups: 2,
-        update: Span::from_secs(1),
-        successor_named: false,
-        losers_queued: false,
-        marks_of_winners: false,
-        epochs: false,
-        acknowledged: false,
-        leases: false,
-        asks_again: false,
-        claims_voted: false,
-    };
-    /// With all repairs.
-    pub const REPAIRED: Self = Self {
-        successor_named: true,
-        losers_queued: true,
-        marks_of_winners: true,
-        epochs: true,
-        acknowledged: true,
-        leases: true,
-        asks_again: true,
-        claims_voted: true,
-        ..Self::PRINTED
-    };
+    pub const PRINTED: Self = Self::new(false);
+    /// §IV.A with all repairs.
+    pub const REPAIRED: Self = Self::new(true);
 
-    /// After that its receiver counts as dead.
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(60),
+            retry: Span::from_secs(2),
+            ping: Span::from_secs(600),
+            backups: 2,
+            update: Span::from_secs(1),
+            successor_named: is_repaired,
+            losers_queued: is_repaired,
+            marks_of_winners: is_repaired,
+            epochs: is_repaired,
+            acknowledged: is_repaired,
+            leases: is_repaired,
+            asks_again: is_repaired,
+            claims_voted: is_repaired,
+        }
+    }
+
+    /// A token is sent so often before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// Former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
-    const MOST_DETOURS: u8 = 3;
-    /// Requests stored for an announced token. Our choice.
-    const MOST_EARLY: usize = 1000;
+    /// Maximum of former owners that forward an ENQUEUE: our choice.
+    const MAX_DETOURS: u8 = 3;
+    /// Maximum of requests stored for an announced token: our choice.
+    const MAX_EARLY: usize = 1000;
     /// 272 years.
-    const FOR_EVER: Span = Span::from_secs(1 << 33);
+    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOR_EVER },
+            lease: if self.leases { self.lease } else { Self::FOREVER },
             retry: self.retry,
             client_leases: self.leases,
             default_timer: false,
@@ -387,14 +381,14 @@ impl Protocol for E2e {
         let stamp = Stamp { time: self.common.tick(cx.now()), client };
         self.first.get_or_insert(stamp);
         self.requesters.push(Requester::new(ticket, stamp, self.common.quorum().replicas()));
-        self.ask_first(self.requesters.len() - 1, cx);
+        self.send_first_requests(self.requesters.len() - 1, cx);
         self.deliver_here(cx);
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_mut().filter(|token| token.inside == Some(ticket)) {
             token.inside = None;
-            self.pass_on(cx);
+            self.end_turn(cx);
         } else if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
             self.withdraw(at, cx);
         }

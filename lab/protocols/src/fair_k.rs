@@ -96,7 +96,7 @@ enum Phase {
     Withdrawn,
     /// *requesting_cs* and *token_present*.
     Inside(Token),
-    /// Without the role.
+    /// Finished, but the role has not arrived.
     Left,
 }
 

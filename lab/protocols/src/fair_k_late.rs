@@ -1,6 +1,6 @@
-//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K, in
-//! which a request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a
-//! *holder* its successor only when that holder may release next.
+//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after [Fair-K](crate::fair_k), in which a
+//! request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a *holder*
+//! its successor only when that holder may release next.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
@@ -31,9 +31,9 @@
 //! successor. A peer that leaves sends its tokens and the role to a replacement.
 //!
 //! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
-//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before.
-//! One that replaces successors begins a new *turn*; `left` names the turn of the successors that went with the token,
-//! which shows the coordinator whether to send the replacement again.
+//! stay, and reports of older stays change nothing. A `next` that replaces successors begins a new *turn*; `left` names
+//! the turn of the successors that went with the token, which shows the coordinator whether to send the replacement
+//! again.
 
 mod lead;
 
@@ -88,7 +88,7 @@ pub struct Config {
     pub term: u32,
     /// Hand-overs for which successors are sent ahead, at least 1; half as many with several slots and short stays.
     pub reach: u32,
-    /// With several slots: treats all stays as short.
+    /// Treats all stays as short.
     pub always_ahead: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct FairKLate {
 }
 
 /// The maximum of updates buffered for a future role. A peer sends a few at a time.
-const MOST_EARLY: usize = 100_000;
+const MAX_EARLY: usize = 100_000;
 
 impl FairKLate {
     /// Creates a peer without requests.
@@ -153,7 +153,7 @@ impl FairKLate {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Of the client that uses the token of `slot` here.
+    /// Returns the successor of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
@@ -187,9 +187,9 @@ impl FairKLate {
                     self.note(&mut queue, update, cx);
                     self.bind(queue, cx);
                 }
-                // Overtook the role.
+                // The update has overtaken the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
-                    if self.early.len() >= MOST_EARLY {
+                    if self.early.len() >= MAX_EARLY {
                         return cx.unexpected("more updates than are buffered for a future role");
                     }
                     self.early.push(update);
@@ -262,14 +262,14 @@ impl FairKLate {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // Withdrawn, or entered with another token.
+            // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
                 // The coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
                 let due = self.tokens.pass_on(at);
-                self.unless_leaving(at, due, cx);
+                self.pass_or_divert(at, due, cx);
             }
         }
     }
@@ -282,10 +282,10 @@ impl FairKLate {
 
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let due = self.tokens.leave(at);
-        self.unless_leaving(at, due, cx);
+        self.pass_or_divert(at, due, cx);
     }
 
-    fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
+    fn pass_or_divert(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
             return self.attend_to(Due::HandOver(at), cx);

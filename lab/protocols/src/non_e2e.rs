@@ -1,5 +1,5 @@
-//! Non-E2E: votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta: "Efficient Mutual
-//! Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
+//! Non-E2E: votes, with a queue distributed over the routes to the voters (§IV.B and §V.B of the paper of
+//! [`crate::e2e`]).
 //!
 //! A REQUEST leaves an entry at every peer on its routes to n replicas: a *route quorum*. The next request is queued at
 //! the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial queues.
@@ -49,14 +49,13 @@ pub use message::{Load, Message, Timer};
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// Until a retry, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client retries, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Until a client without votes, or a hop with waiters, checks its route; doubled. 10 s: our choice. A dead peer
-    /// may double a wait.
+    /// Time until a client without votes, or a hop with waiters, checks its route, doubled each time. 10 s: our choice.
     pub patience: Span,
-    /// The maximum of these. 10 minutes: the paper's example for pings (§V.A).
+    /// Maximum of `patience`. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// Until unacknowledged queues are resent. 2 s: our choice, several routes.
+    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
     pub again: Span,
     /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
     /// twice.
@@ -78,40 +77,35 @@ pub struct Config {
 
 impl Config {
     /// §IV.B, with the pings of §V.B.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        retry: Span::from_millis(500),
-        patience: Span::from_secs(10),
-        most_patience: Span::from_secs(600),
-        again: Span::from_secs(2),
-        hearsay: false,
-        surfaces: false,
-        answers_ghosts: false,
-        epochs: false,
-        keeps_copies: false,
-        leases: false,
-        asks_again: false,
-    };
-    /// With all repairs.
-    pub const REPAIRED: Self = Self {
-        hearsay: true,
-        surfaces: true,
-        answers_ghosts: true,
-        epochs: true,
-        keeps_copies: true,
-        leases: true,
-        asks_again: true,
-        ..Self::PRINTED
-    };
+    pub const PRINTED: Self = Self::new(false);
+    /// §IV.B with all repairs.
+    pub const REPAIRED: Self = Self::new(true);
 
-    /// By then the waiters have retried.
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            retry: Span::from_millis(500),
+            patience: Span::from_secs(10),
+            most_patience: Span::from_secs(600),
+            again: Span::from_secs(2),
+            hearsay: is_repaired,
+            surfaces: is_repaired,
+            answers_ghosts: is_repaired,
+            epochs: is_repaired,
+            keeps_copies: is_repaired,
+            leases: is_repaired,
+            asks_again: is_repaired,
+        }
+    }
+
+    /// Queues are sent so often. By then their waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
-    const FOR_EVER: Span = Span::from_secs(1 << 33);
+    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOR_EVER },
+            lease: if self.leases { self.lease } else { Self::FOREVER },
             retry: self.retry,
             requests_apart: self.epochs,
             numbered_grants: self.epochs,
@@ -134,7 +128,7 @@ pub struct NonE2e {
     /// *Replica list*: at most one entry per replica.
     entries: Vec<Entry>,
     outbox: Outbox<Message>,
-    watches: bool,
+    pings_run: bool,
 }
 
 impl NonE2e {
@@ -149,7 +143,7 @@ impl NonE2e {
             replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
             entries: Vec::new(),
             outbox: Outbox::default(),
-            watches: false,
+            pings_run: false,
         }
     }
 
@@ -282,7 +276,7 @@ impl NonE2e {
         }
     }
 
-    /// Without memory except this hop's entries.
+    /// The replica knows only this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
@@ -376,7 +370,7 @@ impl Protocol for NonE2e {
         }
         self.entries.clear();
         self.outbox = Outbox::default();
-        self.watches = false;
+        self.pings_run = false;
         cx.cancel_timer(Timer::Ping);
         cx.cancel_timer(Timer::Again);
     }

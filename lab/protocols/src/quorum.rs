@@ -31,7 +31,7 @@ impl Quorum {
     pub const fn new(replicas: u32, votes: u32) -> Self {
         assert!(2 * votes > replicas, "two quorums must share a replica");
         assert!(votes <= replicas, "a quorum cannot exceed the number of replicas");
-        assert!(replicas <= Voters::MOST, "a set of voters is limited to 64");
+        assert!(replicas <= Voters::MAX, "a set of voters is limited to 64");
         Self { n: replicas, m: votes }
     }
 
@@ -118,7 +118,7 @@ pub struct Voters(u64);
 #[expect(missing_docs, reason = "the operations of a set")]
 impl Voters {
     /// The maximum size.
-    pub const MOST: u32 = u64::BITS;
+    pub const MAX: u32 = u64::BITS;
     pub const NONE: Self = Self(0);
 
     /// Returns whether the replica is new.

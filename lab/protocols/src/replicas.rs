@@ -19,12 +19,12 @@ pub struct Replicas {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Places {
     Hosts(Arc<[PeerId]>),
-    /// At the current owners of these keys.
+    /// The owners of these keys host the replicas.
     Keys(Arc<[Key]>),
 }
 
 impl Replicas {
-    /// At these peers; one may host several.
+    /// Places replicas at these peers; one may host several.
     ///
     /// # Panics
     /// As [`Quorum::new`].
@@ -34,7 +34,7 @@ impl Replicas {
         Self { places: Places::Hosts(hosts), quorum }
     }
 
-    /// One at each of the peers from 0.
+    /// Places one replica at each of the peers from 0.
     pub fn first(quorum: Quorum) -> Self {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }

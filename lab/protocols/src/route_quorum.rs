@@ -27,11 +27,11 @@ impl Waiting {
 
 impl Entry {
     pub fn into_waiting(self, now: Time) -> Waiting {
-        Waiting { client: self.client, sent: self.clock_there(now) }
+        Waiting { client: self.client, sent: self.client_clock(now) }
     }
 
     /// A lower bound of the client's clock at `now` by this peer's clock.
-    pub fn clock_there(&self, now: Time) -> Time {
+    pub fn client_clock(&self, now: Time) -> Time {
         self.sent + by_any_clock(now.since(self.arrived))
     }
 }

@@ -49,9 +49,9 @@ use replica::{Entry, Replica};
 /// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The minimum between retries. 0.5 s: our choice, more than a round trip.
+    /// Minimum time between retries. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
     /// In print *Request()* never clears *resp[]*, and late messages of an earlier request affect the next.
     pub requests_apart: bool,
@@ -81,36 +81,27 @@ pub struct Config {
 
 impl Config {
     /// Figures 5 and 6. Peers with clients must not host replicas: they would yield forever.
-    pub const PRINTED: Self = Self {
-        lease: Span::from_secs(10),
-        retry: Span::from_millis(500),
-        requests_apart: false,
-        numbered_grants: false,
-        client_leases: false,
-        idempotent_requests: false,
-        ask_owner: false,
-        yield_is_request: false,
-        default_timer: false,
-        early_retry: false,
-        busy_intervals: false,
-        seeded_clocks: false,
-        levels_agree: false,
-    };
-    /// With all repairs.
-    pub const REPAIRED: Self = Self {
-        requests_apart: true,
-        numbered_grants: true,
-        client_leases: true,
-        idempotent_requests: true,
-        ask_owner: true,
-        yield_is_request: true,
-        default_timer: true,
-        early_retry: true,
-        busy_intervals: true,
-        seeded_clocks: true,
-        levels_agree: true,
-        ..Self::PRINTED
-    };
+    pub const PRINTED: Self = Self::new(false);
+    /// Figures 5 and 6 with all repairs.
+    pub const REPAIRED: Self = Self::new(true);
+
+    const fn new(is_repaired: bool) -> Self {
+        Self {
+            lease: Span::from_secs(10),
+            retry: Span::from_millis(500),
+            requests_apart: is_repaired,
+            numbered_grants: is_repaired,
+            client_leases: is_repaired,
+            idempotent_requests: is_repaired,
+            ask_owner: is_repaired,
+            yield_is_request: is_repaired,
+            default_timer: is_repaired,
+            early_retry: is_repaired,
+            busy_intervals: is_repaired,
+            seeded_clocks: is_repaired,
+            levels_agree: is_repaired,
+        }
+    }
 }
 
 /// One peer's state for one resource.
@@ -131,9 +122,9 @@ impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 pub(crate) enum Yields {
     /// When no client can win, as far as it knows.
     AtOnce,
-    /// On `Inquire`, if the client cannot win.
+    /// When the client cannot win and receives `Inquire`.
     Asked,
-    /// By [`Client::yield_all`].
+    /// In [`Client::yield_all`].
     Later,
 }
 
@@ -215,7 +206,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // Each replica gets the RELEASE of a finished client anyway.
+                // Each replica gets the RELEASE of a finished client.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);

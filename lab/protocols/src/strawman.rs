@@ -59,7 +59,7 @@ pub enum Loser {
     GivesUp,
     /// §3: retries after an exponential time, and adds to the load until throughput collapses.
     BacksOff {
-        /// Of that time.
+        /// Mean of that time.
         mean: Span,
     },
 }
@@ -69,16 +69,16 @@ pub enum Loser {
 pub struct Config {
     /// The reaction of losers.
     pub loser: Loser,
-    /// Of a vote. 10 s, as in [`crate::sigma::Config`].
+    /// Length of a vote's lease. 10 s, as in [`crate::sigma::Config`].
     pub lease: Span,
-    /// Without enough answers. 1 s: our choice, several round trips.
+    /// Length of an attempt. 1 s: our choice, several round trips.
     pub patience: Span,
 }
 
 impl Config {
     /// Losers give up.
     pub const GIVES_UP: Self = Self { loser: Loser::GivesUp, lease: Span::from_secs(10), patience: Span::from_secs(1) };
-    /// After a second on average: our choice, five mean round trips.
+    /// Losers retry after a second on average: our choice.
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
@@ -143,7 +143,7 @@ impl Strawman {
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
 
-    /// With `and_unanswered`, returns also votes that the client may have.
+    /// Returns the client's votes, with `and_unanswered` also those that it may have.
     fn return_votes(&mut self, at: usize, and_unanswered: bool, cx: &mut Cx<'_, Self>) {
         let Client { attempt, received, mine, .. } = self.clients[at];
         let fencing = self.fencing;

@@ -45,8 +45,7 @@ fn first_replica_is_first_coordinator() {
     }
 }
 
-/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas": REQUEST,
-/// RESPONSE, RELEASE and the receipt, for any n.
+/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas".
 #[test]
 fn idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
@@ -68,8 +67,7 @@ fn printed_replicas_all_forward_a_request() {
     assert_eq!((sent(&scene, "request"), sent(&scene, "ping"), sent(&scene, "ok")), (7 + 6, 6, 6));
 }
 
-/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue and to the entire group of
-/// replicas"; and, not in print, to the owner.
+/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue".
 #[test]
 fn all_waiters_and_replicas_receive_addrequest() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -80,7 +78,7 @@ fn all_waiters_and_replicas_receive_addrequest() {
     assert!([1, 2, A, B, C].iter().all(|&to| scene.find(0, to, "addrequest").is_some()));
 }
 
-/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue"; Lemma 4.
+/// Lemma 1.b and Lemma 4.
 #[test]
 fn token_passes_directly_between_clients() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
@@ -210,8 +208,7 @@ fn request_survives_coordinator_crash_at_any_step() {
     }
 }
 
-/// §4.1: "After crashing, when the replica re-enters the system it in the beginning sends the message RECOVER to all
-/// active replicas"; here after a term.
+/// §4.1: "sends the message RECOVER to all active replicas"; here after a term.
 #[test]
 fn reset_replica_recovers_before_it_votes() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -265,7 +262,7 @@ fn reset_is_survived_when_all_votes_are_needed() {
     }
 }
 
-/// §4.4: "t_w = l × t_cs, where l is the number of nodes in queue, t_cs – time in critical section".
+/// §4.4: "t_w = l × t_cs".
 #[test]
 fn waiting_time_is_forecast() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
@@ -282,7 +279,6 @@ fn waiting_time_is_forecast() {
     assert_eq!(scene.peers[&A].forecast(Ticket::new(2)), None, "it holds");
 }
 
-/// Not in the paper.
 #[test]
 fn grant_for_withdrawn_client_is_returned() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -294,7 +290,7 @@ fn grant_for_withdrawn_client_is_returned() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Not in the paper: B was served meanwhile, and must not become A's successor.
+/// B was served meanwhile, and must not become A's successor.
 #[test]
 fn client_with_expired_lease_discards_queue() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -314,8 +310,7 @@ fn client_with_expired_lease_discards_queue() {
     assert!(scene.find(A, B, "release").is_none(), "B has finished: {:?}", scene.wire);
 }
 
-/// A has handed over to B, which does not receive the token and counts as dead, so that C holds. Returns also what A
-/// has sent to B.
+/// A has handed over to B, which counts as dead, so that C holds. Returns also the messages of A to B.
 fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
@@ -327,7 +322,7 @@ fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     (scene, late)
 }
 
-/// Not in the paper: unless the coordinator confirms it.
+/// Unless the coordinator confirms it.
 #[test]
 fn late_token_is_not_used() {
     let (mut scene, late) = considered_dead();
@@ -340,7 +335,7 @@ fn late_token_is_not_used() {
     assert_eq!(scene.holders(), [B], "it is served later");
 }
 
-/// Not in the paper: B knows the end of C's lease.
+/// B knows the end of C's lease.
 #[test]
 fn lease_end_does_not_cover_earlier_turns() {
     let (mut scene, late) = considered_dead();
@@ -350,7 +345,7 @@ fn lease_end_does_not_cover_earlier_turns() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// Not in the paper: a new coordinator knows neither of B's turn nor of C's.
+/// A new coordinator knows neither of B's turn nor of C's.
 #[test]
 fn new_coordinator_accepts_only_a_holder() {
     let (mut scene, late) = considered_dead();

@@ -1,5 +1,4 @@
-//! Statements of the paper about E2E, and defects of §IV.A and §V.A beside their repairs. `peerlock-explore` has those
-//! that a search finds.
+//! Statements of the paper about E2E, and defects of §IV.A and §V.A beside their repairs.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -47,10 +46,7 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     })
 }
 
-// Statements of the paper.
-
-/// §IV.A, 1: "it sends requests to all the responsible replicas". 4: "it sends an IAMWINNER message to all the
-/// replicas".
+/// §IV.A, 4: "it sends an IAMWINNER message to all the replicas".
 #[test]
 fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
     let scene = with_requests(REPAIRED, &[A]);
@@ -60,8 +56,7 @@ fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
     assert!(scene.state(10).starts_with("to R0: ") && scene.state(10).contains("@20, epoch "), "{}", scene.state(10));
 }
 
-/// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent directly to the
-/// node currently accessing the resource".
+/// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent".
 #[test]
 fn hop_that_knows_the_owner_stops_request() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -294,7 +289,7 @@ fn duplicate_token_is_ignored() {
     assert_eq!((scene.order(), scene.holders()), (vec![A, B, C], vec![C]));
 }
 
-/// D receives `Inquire` because of a late copy of its REQUEST.
+/// D receives `Inquire` after a late REQUEST.
 #[test]
 fn former_owner_keeps_votes_of_its_successor() {
     let (mut scene, late) = handed_over();
@@ -311,8 +306,7 @@ fn former_owner_keeps_votes_of_its_successor() {
     }
 }
 
-/// B does not reach A and retries, so each replica sends D `Inquire`. D does not know whether its successor depends on
-/// the vote.
+/// B retries, so each replica sends D `Inquire`.
 #[test]
 fn restarted_owner_keeps_votes_of_its_successor() {
     let mut scene = with_requests(REPAIRED, &[D, A]);
@@ -328,7 +322,7 @@ fn restarted_owner_keeps_votes_of_its_successor() {
     assert_eq!(scene.order(), [D, A], "A has a lease of 60 s");
 }
 
-/// A late REQUEST of D arrives. A new request of D does not matter.
+/// A late REQUEST of D arrives.
 #[test]
 fn late_request_of_restarted_owner_returns_no_vote() {
     let (mut scene, late) = handed_over();
@@ -358,7 +352,7 @@ fn inquire_before_token_returns_no_vote() {
     assert_eq!((scene.order(), scene.holders()), (vec![D, A], vec![A]));
 }
 
-/// A has released, and its lease has expired: the token that it has sent to B is only a queue, and arrives now.
+/// A's lease has expired: the token that it has sent to B is only a queue.
 fn queue_for_b() -> Scene {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     scene.release(A);
@@ -395,7 +389,6 @@ fn withdrawing_client_forwards_the_queue() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// The next waiter gets the queue, without waiting for its ping.
 #[test]
 fn token_for_crashed_client_delays_others_by_one_lease() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -437,7 +430,7 @@ fn invalid_messages_are_dropped() {
 
 // Defects of the printed form that are not in `peerlock-explore`.
 
-/// §V.A as printed: a waiter that considers the owner dead declares itself the owner. A is only slow.
+/// §V.A as printed. A is only slow.
 #[test]
 fn claim_without_votes_allows_two_holders() {
     let inside = [false, true].map(|claims_voted| {

@@ -113,7 +113,7 @@ fn node_0_is_initial_coordinator() {
     assert_eq!(coordinators.collect::<Vec<_>>(), [true, false, false, false]);
 }
 
-/// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0.
+/// §3.2, Initialization: `token_locations[i]`, misprinted as `token_counter`, is i.
 #[test]
 fn initial_tails_are_token_holders_and_first_queue_is_0() {
     let mut node = node(0, 4, 3);
@@ -324,7 +324,7 @@ fn repaired_child_does_not_become_parent() {
     assert_eq!(node.parent(), Some(1));
 }
 
-/// §3.4, Safety: an event changes the number of tokens only by those that it delivers or sends.
+/// §3.4, Safety.
 #[test]
 fn events_conserve_tokens() {
     type Event = fn(&mut Node) -> Effects;
@@ -352,7 +352,7 @@ fn events_conserve_tokens() {
     }
 }
 
-/// §3.4, Property 1: a root that requests has the token.
+/// §3.4, Property 1.
 #[test]
 fn requesting_root_has_the_token() {
     let mut node = node(3, 4, 2);
@@ -412,7 +412,7 @@ fn released_node_still_passes_role_on() {
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
 }
 
-/// *Ours*: fencing numbers of slot s are s + 1 plus multiples of k.
+/// *Ours*.
 #[test]
 fn fencing_numbers_of_slots_are_disjoint() {
     let mut numbers = Vec::new();
@@ -456,7 +456,7 @@ fn withdrawn_place_without_child_keeps_token() {
     assert_eq!(node.request(2), [enter(2, 0, 1)]);
 }
 
-/// *Ours*: the tail has released and its token is in use again.
+/// *Ours*: the token is in use again.
 #[test]
 fn late_child_follows_current_user_of_token() {
     let mut node = node(1, 4, 2);

@@ -14,21 +14,21 @@ const MESSAGE: u64 = 1000;
 
 const SECOND: u64 = 1_000_000;
 
-/// Each client is at a peer of its own, and requests again after each release.
+/// Each client is at a peer of its own.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     slots: u32,
     /// Clients that enter first and never release.
     long: u32,
     others: u32,
-    /// The mean of the others' stays, in microseconds, uniform between a half and one and a half of it.
+    /// Mean of a uniform distribution, in microseconds.
     stay: u64,
     /// In microseconds.
     lasts: u64,
 }
 
 impl Loop {
-    /// The bound of lab/docs/papers/fair-k-late.md, higher if stays are so short that successors are sent ahead.
+    /// The bound of lab/docs/papers/fair-k-late.md.
     fn most_passes(&self) -> u64 {
         let more = if self.stay < 2 * MESSAGE { 3 } else { 2 };
         u64::from(2 * self.slots * (self.long + more))
@@ -39,10 +39,10 @@ impl Loop {
 #[derive(Debug, Default)]
 struct Found {
     entries: u64,
-    /// The sum of all waits and the longest one, also unfinished, in microseconds.
+    /// In microseconds; the longest also unfinished.
     waited: u64,
     longest: u64,
-    /// The maximum number of entries by later requests during one wait.
+    /// During one wait.
     passes: u64,
     never_served: u64,
     messages: u64,
@@ -68,7 +68,7 @@ struct Play {
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     scheduled: u64,
-    /// The last ticket of each peer's client, and its number of entries.
+    /// Of each peer's client.
     tickets: Vec<u64>,
     entries: Vec<u64>,
     waiting: BTreeMap<u64, Waiter>,

@@ -20,8 +20,6 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-// Statements of the paper.
-
 /// §IV.B, 2: "their replica list is updated and the REQUEST message continues to be routed".
 #[test]
 fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
@@ -42,7 +40,7 @@ fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     }
 }
 
-/// 2: "If found then the request is queued locally on the node and a GRANTREQ message is sent to the requester".
+/// 2: "If found then the request is queued locally on the node".
 #[test]
 fn first_hop_with_entry_queues_request() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);
@@ -68,8 +66,7 @@ fn replica_that_has_voted_queues_request() {
     );
 }
 
-/// 4: "forward the message together with a list of requests"; "The next owner of this replica is then determined from
-/// this newly assembled queue."
+/// 4: "The next owner of this replica is then determined from this newly assembled queue."
 #[test]
 fn release_brings_queues_of_all_hops_to_replica() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D, C, B]);
@@ -140,7 +137,7 @@ fn printed_clients_all_yield_after_split_vote() {
     assert!(scene.sent[3] > 0, "{:?}", scene.sent);
 }
 
-/// §V.B: "its predecessor routes a new request message to the replica, creating a new quorum path."
+/// §V.B: "creating a new quorum path".
 #[test]
 fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
@@ -154,7 +151,7 @@ fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §V.B: "its successor directs a cleanup message to clear the old quorum nodes from the failed node to the replica."
+/// §V.B: "its successor directs a cleanup message".
 #[test]
 fn successor_of_dead_hop_cleans_up() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
@@ -310,7 +307,6 @@ fn invalid_messages_are_dropped() {
 
 // The defects of the printed form, each with and without its repair.
 
-/// A hop that receives two requests of one client names it as holder.
 #[test]
 fn hop_answer_counted_as_vote_allows_two_holders() {
     let play = |hearsay| {
@@ -327,7 +323,7 @@ fn hop_answer_counted_as_vote_allows_two_holders() {
     assert_eq!(play(true), [D]);
 }
 
-/// A replica does not know the requests at hops: a yielded vote comes back forever.
+/// In print a yielded vote comes back forever.
 #[test]
 fn split_vote_is_resolved_by_surfacing() {
     let play = |surfaces| {

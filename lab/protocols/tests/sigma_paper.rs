@@ -14,8 +14,6 @@ fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
     [Config::PRINTED, Config::REPAIRED].map(play)
 }
 
-// Statements of the paper.
-
 /// §4, case 1.
 #[test]
 fn idle_resource_costs_three_messages_per_replica() {
@@ -31,7 +29,7 @@ fn idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4: a replica gives its vote at once or queues the request, and grants it at RELEASE.
+/// §4.
 #[test]
 fn waiter_is_granted_at_release() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -75,7 +73,7 @@ fn tickets_of_one_peer_wait_independently() {
     }
 }
 
-/// §4, informed backoff: retries rebuild the queue in nearly the same order.
+/// §4, informed backoff.
 #[test]
 fn retries_rebuild_reset_replica() {
     let mut scene = Scene::new(3, 3, Config::REPAIRED);
@@ -91,7 +89,7 @@ fn retries_rebuild_reset_replica() {
     assert_eq!(scene.holders(), [B], "all three votes are needed");
 }
 
-/// Not in the paper: on an overlay two peers may act as one replica for a while.
+/// On an overlay two peers may act as one replica for a while.
 #[test]
 fn earlier_incarnation_counts_after_later_one_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -114,7 +112,7 @@ fn earlier_incarnation_counts_after_later_one_is_gone() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// §4: an owner whose lease has expired is replaced.
+/// §4.
 #[test]
 fn crashed_holder_delays_others_by_one_lease() {
     let entered = both(|config| {
@@ -153,7 +151,7 @@ fn fencing_numbers_increase() {
 
 // Safety.
 
-/// In print a retry answered by "owner = you" after a YIELD grants to two clients.
+/// In print a retry is answered by "owner = you" after a YIELD.
 #[test]
 fn yielded_vote_is_not_counted_again() {
     let inside = both(|config| {
@@ -162,7 +160,6 @@ fn yielded_vote_is_not_counted_again() {
             scene.request(client);
         }
         scene.hold_back(A, 1); // A's request to R1 is lost.
-        // Each has one vote.
         scene.duplicate(C, 2, "request");
         for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
             scene.deliver(client, replica, "request");
@@ -280,7 +277,7 @@ fn late_yield_does_not_affect_next_grant() {
         scene.deliver(last, 2, "yield");
         let late = scene.hold_back(last, 2);
         assert_eq!(scene.owner(2), Some(A));
-        // A and B withdraw, and the last client enters. C requests, and then the second copy of the YIELD arrives.
+        // The last client enters. C requests, and then the second copy of the YIELD arrives.
         for client in [A, B] {
             scene.release(client);
         }
@@ -446,8 +443,7 @@ fn lost_yield_is_sent_again() {
     assert_eq!((scene.owner(2), scene.holders()), (Some(A), vec![A]));
 }
 
-/// Not in the paper: the REQUEST of the head of a queue came late. A waiter behind it that is earlier than the owner
-/// causes an `Inquire` of its own.
+/// The REQUEST of the head of a queue came late.
 #[test]
 fn finished_request_in_queue_does_not_block_others() {
     let mut scene = Scene::new(2, 2, Config::REPAIRED);
@@ -473,7 +469,7 @@ fn finished_request_in_queue_does_not_block_others() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// A split in which no client yields: C may still win, as far as it knows.
+/// C may still win, as far as it knows.
 #[test]
 fn owner_yields_at_second_inquire() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -505,11 +501,11 @@ fn hand_over_causes_no_yield() {
         assert_eq!(scene.holders(), [B]);
         scene.sent[3]
     });
-    // After two grants B has two entries with its own name and two with A's: in the printed form, no client can win.
+    // After two grants B has two entries with its own name and two with A's.
     assert_eq!(yields, [2, 0]);
 }
 
-/// In the printed form the first yields, too, and gets its vote back.
+/// In print the first yields, too.
 #[test]
 fn earliest_client_does_not_yield() {
     let yields = both(|config| {
@@ -527,7 +523,7 @@ fn earliest_client_does_not_yield() {
 
 // Backoff.
 
-/// The time until B, at position 1, retries, after two holds of `stay` with a pause of `idle`.
+/// B is at position 1, after two holds of `stay` with a pause of `idle`.
 fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
     let mut scene = Scene::new(3, 2, config);
     for pause in [0, idle] {
@@ -560,7 +556,7 @@ fn forecast_excludes_idle_time() {
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
-/// In print the Lamport clocks of new clients start from 0.
+/// In print Lamport clocks start from 0.
 #[test]
 fn new_client_does_not_overtake() {
     let second = both(|config| {

@@ -10,7 +10,7 @@ use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
 
 for_both!(key_has_one_owner_in_every_ring_size);
 
-/// Chord, *path length*: "about ½·log2 N", 6.64 for 10,000 peers. The successor list saves part of the last hops.
+/// Chord, *path length*: "about ½·log2 N", 6.64 for 10,000 peers.
 #[test]
 fn chord_lookup_takes_half_log2_n_hops() {
     let mean = mean_hops::<Chord>(10_000, 20_000, 1);
@@ -29,7 +29,6 @@ fn key_has_one_owner_in_every_ring_size<O: Subject>() {
         let nodes = nodes(count);
         let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
         let mut rng = Rng::new(count);
-        // Random keys, and the keys on both sides of every border.
         let borders = ring.iter().flat_map(|peer| peer.range()).flat_map(|range| [range.last, range.last.plus(1)]);
         let keys: Vec<Key> =
             borders.chain(nodes.iter().map(|node| node.key)).chain((0..50).map(|_| random_key(&mut rng))).collect();
@@ -41,7 +40,6 @@ fn key_has_one_owner_in_every_ring_size<O: Subject>() {
     }
 }
 
-/// For each peer and key the next hop, computed manually.
 #[test]
 fn next_hop_in_small_ring_matches_manual_computation() {
     let nodes: Vec<Node> =
@@ -67,7 +65,7 @@ fn next_hop_in_small_ring_matches_manual_computation() {
         assert_eq!(hop(chord[place].next_hop(Key::new(key))), by_chord, "Chord, {key} at {peer}");
         assert_eq!(hop(pastry[place].next_hop(Key::new(key))), by_pastry, "Pastry, {key} at {peer}");
     }
-    // Fingers of 10: 20 is the successor, 14 + … up to 26 is 40's, 42 is 50's, 74 is 90's.
+    // 20 is the successor, 26 is 40's, 42 is 50's, 74 is 90's.
     let fingers: Vec<u64> = chord[0].fingers().iter().map(|node| node.peer.get()).collect();
     assert_eq!(fingers, [40, 50, 90]);
 }

@@ -23,7 +23,7 @@ for_both!(
     joining_peers_do_not_route_in_circles,
 );
 
-/// Asserts that every peer has the neighbours and keys that complete knowledge would give it.
+/// As with complete knowledge.
 fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     let members = world.members();
     assert_eq!(members.len(), expected, "all peers are in the ring");
@@ -88,7 +88,6 @@ fn joining_peer_learns_fingers_within_seconds() {
     assert_eq!(world.overlay(PeerId::new(100)).fingers(), ideal.fingers());
 }
 
-/// Which peer has a place in the table is arbitrary.
 #[test]
 fn tables_fill_every_possible_place() {
     let mut world = World::<Pastry>::new(seed(3));
@@ -158,7 +157,7 @@ fn leaving_peers_lose_no_lookup<O: Subject>() {
     world.run(Span::from_secs(20));
     assert_eq!(world.tally.total(), 2000);
     assert_perfect(world.tally);
-    // Until here they forwarded messages in flight.
+    // They have forwarded messages in flight.
     (0..40).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
     assert_settled(&world, 160);
@@ -213,7 +212,7 @@ fn unreachable_reports_at_any_time_are_survived<O: Subject>() {
                 world.look_up(at, Key::of_peer(to));
             }
         }
-        // Some peers may have lost all others, and the overlay may be partitioned.
+        // The overlay may be partitioned.
         world.run(Span::from_secs(100));
         (1..20).for_each(|peer| world.input(PeerId::new(peer), Input::Join(Some(PeerId::new(0)))));
         world.run(Span::from_secs(300));
@@ -233,8 +232,7 @@ fn two_overlays_merge_through_one_peer<O: Subject>() {
     assert_settled(&world, 60);
 }
 
-/// Each hop is nearer to the key. The three cases (64 peers that join at once, a chain of joins, and neighbours that
-/// restart together) have made messages circle for more than 100 hops.
+/// The three cases have made messages circle for more than 100 hops.
 fn joining_peers_do_not_route_in_circles<O: Subject>() {
     let first = seed(1);
     for seed in first..first + 20 {

@@ -62,7 +62,7 @@ fn owned(after: u64, last: u64) -> Option<KeyRange> {
     Some(KeyRange { after: node(after).key, last: node(last).key })
 }
 
-/// Chord, *notify*: a peer between the predecessor and the receiver becomes the predecessor.
+/// Chord, *notify*.
 #[test]
 fn chord_notify_adopts_predecessor_between() {
     for (from, after) in [(30, 30), (5, 10), (60, 10)] {
@@ -74,8 +74,7 @@ fn chord_notify_adopts_predecessor_between() {
     }
 }
 
-/// Chord, *stabilize*: the successor's predecessor becomes the successor if it lies between. *Departure:* after its own
-/// answer.
+/// Chord, *stabilize*. *Departure:* after its own answer.
 #[test]
 fn chord_stabilize_adopts_successor_after_answer() {
     let mut n: Chord = peer(&[10, 40, 70], 40);
@@ -127,7 +126,6 @@ fn chord_lost_side_is_replaced_by_the_other() {
     assert_eq!(n.range(), owned(70, 40), "the range begins at the nearest peer of the other side");
 }
 
-/// Frequent messages to a dead hop do not postpone its detection.
 #[test]
 fn silence_timer_is_not_reset_by_more_messages() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
@@ -191,7 +189,7 @@ fn chord_join_owns_nothing_before_both_answers() {
     assert_eq!(later.range(), owned(20, 30));
 }
 
-/// *Departure:* a message past its key goes back, and the peer that sent it here learns of the peer between them.
+/// *Departure:* the peer that sent the message here learns of the peer between them.
 #[test]
 fn chord_message_past_its_key_goes_back() {
     let (key, origin) = (Key::new(25), PeerId::new(90));
@@ -212,7 +210,7 @@ fn chord_message_past_its_key_goes_back() {
     );
 }
 
-/// *Departure:* a peer that is not in the ring knows few others.
+/// *Departure.*
 #[test]
 fn lists_of_unsettled_peer_are_not_followed() {
     let mut known = [false, true].map(|settled| {
@@ -225,8 +223,7 @@ fn lists_of_unsettled_peer_are_not_followed() {
     assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "the lists of a settled neighbour are followed");
 }
 
-/// *Departure:* a joining peer without neighbours forwards messages to the peer through which it joins, and replies
-/// that it is not in the ring. Once it knows its place, it answers.
+/// *Departure:* a joining peer forwards messages, and replies that it is not in the ring.
 #[test]
 fn joining_peer_is_not_used_as_hop() {
     let mut n = Chord::new(node(30), CONFIG);
@@ -269,7 +266,6 @@ fn chord_fix_fingers_asks_one_finger_per_round() {
         feed(&mut n, message(answer, found));
     }
     assert!(n.fingers().iter().copied().eq([40, 60, 90].map(node)));
-    // A finger that becomes the successor is removed.
     feed(&mut n, Input::Unreachable(PeerId::new(20)));
     feed(&mut n, Input::Timer(Timer::Stabilize));
     assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
@@ -287,10 +283,10 @@ fn chord_leave_notifies_both_neighbours() {
     let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
     feed(&mut s, message(40, goodbye[0].clone()));
     assert_eq!(s.range(), owned(20, 60));
-    // The leaving peer may know a joining peer that its neighbours do not.
+    // The leaving peer may know a joining one.
     let effects = feed(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
     assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours, and the peer between");
-    // Peers that send it something later are notified, too.
+    // Later senders are notified, too.
     let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), way: Way::default() };
     for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
         let answer = sends(&feed(&mut n, message(10, late)), 10);
@@ -361,7 +357,7 @@ fn pastry_lost_entry_is_replaced_from_its_row() {
     let [asked] = receivers(&effects)[..] else { panic!("one peer is queried: {effects:?}") };
     assert!(row(&Node::of(PeerId::new(asked))) >= 1, "the queried peer shares at least as many digits");
     assert_eq!(sends(&effects, asked), [pastry::Message::AskRow { row: 1 }]);
-    // The answer names a candidate, which is pinged, and added when it answers.
+    // The candidate is added when it answers.
     let other = all.iter().find(|node| row(node) == 1 && node.key.digit(1) == lost.key.digit(1) && **node != lost);
     let other = *other.expect("there are eight of them on average");
     let effects = feed(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));

@@ -15,7 +15,7 @@ pub trait Subject: Overlay {
     /// The owner of `key` by the paper's definition.
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId;
 
-    /// The hops of one of the overlay's own messages, 0 if it is not forwarded.
+    /// 0 if the message is not forwarded.
     fn hops(message: &Self::Message) -> u8;
 }
 
@@ -52,7 +52,7 @@ impl Subject for Pastry {
     }
 }
 
-/// `count` peers in ring order.
+/// In ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
@@ -79,7 +79,7 @@ pub fn random_key(rng: &mut Rng) -> Key {
     Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
 }
 
-/// The mean number of hops of random lookups among `count` settled peers. Asserts that each ends at the owner.
+/// Asserts that each lookup ends at the owner.
 pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     let nodes = nodes(count);
     let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
@@ -100,14 +100,10 @@ pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Delivered to the owner.
     pub right: u64,
-    /// Delivered to a peer that wrongly claims the key.
     pub wrong: u64,
     pub lost: u64,
-    /// Of the delivered lookups.
     pub hops: u64,
-    /// Times that a hop found the next one dead and chose another.
     pub detours: u64,
 }
 
@@ -117,12 +113,10 @@ impl Tally {
     }
 }
 
-/// The largest numbers of hops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Most {
     /// Of a join or a search for a finger.
     pub own: u8,
-    /// Of a lookup.
     pub looked_up: u8,
 }
 
@@ -134,27 +128,10 @@ struct Lookup {
 
 #[derive(Debug)]
 enum Event<M> {
-    Message {
-        from: PeerId,
-        to: PeerId,
-        message: M,
-    },
-    Timer {
-        at: PeerId,
-        timer: Timer,
-        number: u64,
-    },
-    Lookup {
-        from: PeerId,
-        at: PeerId,
-        lookup: Lookup,
-    },
-    /// `to` has not confirmed a lookup to `at` in time.
-    Unconfirmed {
-        at: PeerId,
-        to: PeerId,
-        lookup: Lookup,
-    },
+    Message { from: PeerId, to: PeerId, message: M },
+    Timer { at: PeerId, timer: Timer, number: u64 },
+    Lookup { from: PeerId, at: PeerId, lookup: Lookup },
+    Unconfirmed { at: PeerId, to: PeerId, lookup: Lookup },
 }
 
 struct Queued<M> {
@@ -182,7 +159,6 @@ impl<M> Ord for Queued<M> {
 struct Place<O> {
     overlay: O,
     alive: bool,
-    /// Each with the number of its event.
     timers: BTreeMap<Timer, u64>,
 }
 
@@ -191,22 +167,18 @@ pub struct World<O: Subject> {
     sequence: u64,
     queue: BinaryHeap<Queued<O::Message>>,
     places: BTreeMap<PeerId, Place<O>>,
-    /// Random numbers for the peers, and for the network.
     rng: Rng,
     net: Rng,
     pub latency: (Span, Span),
     pub loss: f64,
-    /// Whether a lookup that a hop does not confirm is sent another way.
+    /// An unconfirmed lookup is sent another way.
     pub detours: bool,
-    /// The peers that are alive and in the ring.
     pub ring: BTreeMap<Key, PeerId>,
     pub tally: Tally,
     pub messages: u64,
     pub unexpected: u64,
     pub most_hops: Most,
-    /// Queries without an answer in time.
     pub silences: u64,
-    /// Every event, one per line.
     pub trace: Option<String>,
     effects: Vec<Effect<O::Message>>,
 }
@@ -274,7 +246,6 @@ impl<O: Subject> World<O> {
         self.input(node.peer, Input::Join(via.map(PeerId::new)));
     }
 
-    /// Kills `peer` silently.
     pub fn fail(&mut self, peer: PeerId) {
         let place = self.place(peer);
         place.alive = false;
@@ -409,7 +380,7 @@ impl<O: Subject> World<O> {
         self.ring.iter().map(|(key, peer)| Node { key: *key, peer: *peer }).collect()
     }
 
-    /// Looks up a random key from every peer in the ring, `times` times.
+    /// One lookup from every peer in the ring, `times` times.
     pub fn survey(&mut self, times: u64) -> Tally {
         let before = self.tally;
         for _ in 0..times {
@@ -429,8 +400,7 @@ impl<O: Subject> World<O> {
     }
 }
 
-/// Whenever one of `count` peers fails, another one joins. There are ten lookups per second. The first fifth of the
-/// time, the warm-up, is not counted.
+/// Whenever a peer fails, another one joins. The first fifth of the time, the warm-up, is not counted.
 pub fn churn<O: Subject>(count: u64, half_life: Span, time: Span, detours: bool, seed: u64) -> World<O> {
     let mut world = World::converged(count, seed);
     world.detours = detours;

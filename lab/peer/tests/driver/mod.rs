@@ -12,16 +12,13 @@ use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 pub enum Parcel {
     /// Routed to the owner of its key, which answers.
     Plain(u64),
-    /// Stopped by the first hop.
     Retained(u64),
-    /// The owner's answer.
     Answer(u64),
 }
 
 /// Tickets above this are for parcels that a hop stops.
 pub const RETAINED: u64 = 1_000_000;
 
-/// The key to which a parcel is routed.
 pub fn key_of(number: u64) -> Key {
     Key::of(&number.to_be_bytes())
 }
@@ -34,7 +31,7 @@ pub fn unexpected_resource() -> Key {
     Key::of(b"no such resource")
 }
 
-/// Routes a parcel for each ticket, and records its inputs.
+/// Routes a parcel for each ticket.
 #[derive(Debug, Default)]
 pub struct Courier {
     pub asked: Vec<(Hop, Parcel)>,
@@ -98,7 +95,7 @@ pub struct Net<O: Overlay> {
     config: Config,
     under_way: VecDeque<(PeerId, PeerId, Wire<O::Message, Parcel>)>,
     timers: VecDeque<(PeerId, Timer<Never>)>,
-    /// Sender and receiver of each message, except those of the overlay.
+    /// Except messages of the overlay.
     sent: Vec<(PeerId, PeerId)>,
     pub undelivered: Vec<(Key, Key)>,
     pub unexpected: Vec<&'static str>,
@@ -144,7 +141,6 @@ impl<O: Overlay> Net<O> {
         node.peer
     }
 
-    /// Does not carry the effects out.
     pub fn step(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) -> Effects<O> {
         let Some(peer) = &mut self.peers[at.index()] else { return Vec::new() };
         let (rng, buffers) = (&mut self.rng, &mut self.buffers);
@@ -182,7 +178,7 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Delivers all messages and lets timers expire, except the overlay's upkeep.
+    /// Except the timer of the overlay's upkeep.
     pub fn settle(&mut self) {
         self.carry();
         let is_upkeep = |timer: &Timer<Never>| matches!(timer, Timer::Overlay(overlay::Timer::Stabilize));
@@ -198,13 +194,12 @@ impl<O: Overlay> Net<O> {
         self.settle();
     }
 
-    /// The live peers on the route from `from` to the owner.
     pub fn way(&self, from: PeerId, key: Key) -> Vec<PeerId> {
         let next = |at: &PeerId| self.peers[at.index()].as_ref()?.overlay().next_hop(key);
         std::iter::successors(Some(from), next).collect()
     }
 
-    /// A peer and the number of a parcel that does not go straight to its owner.
+    /// The parcel does not go straight to its owner.
     pub fn far_away(&self) -> (PeerId, u64) {
         let pairs = (1..).map(|number| (PeerId::new(number % self.peers.len() as u64), number));
         pairs.take(10_000).find(|&(from, number)| self.way(from, key_of(number)).len() > 2).unwrap()
@@ -214,7 +209,6 @@ impl<O: Overlay> Net<O> {
         let owns = |overlay: &&O| overlay.range().is_some_and(|range| range.contains(key));
         let owners: Vec<PeerId> =
             self.peers.iter().flatten().map(Peer::overlay).filter(owns).map(|overlay| overlay.me().peer).collect();
-        // The neighbours of a silently dead peer have not noticed yet.
         assert_eq!(owners.len(), 1, "{owners:?} own {key}");
         owners[0]
     }
@@ -228,7 +222,7 @@ impl<O: Overlay> Net<O> {
         all.filter_map(|(number, peer)| Some((peer.overlay().me().peer, peer.protocol(resource(number))?)))
     }
 
-    /// The hops that forwarded this parcel, in order.
+    /// In order.
     pub fn asked(&self, parcel: Parcel) -> Vec<Hop> {
         let hops =
             self.couriers().flat_map(|(peer, courier)| courier.asked.iter().map(move |(hop, what)| (peer, hop, what)));
@@ -240,7 +234,6 @@ impl<O: Overlay> Net<O> {
         hops.into_iter().map(|(_, hop)| hop).collect()
     }
 
-    /// The peers that received this parcel as owner of its key.
     pub fn delivered(&self, parcel: Parcel) -> Vec<(PeerId, Hop)> {
         let all = self.couriers().flat_map(|(peer, courier)| courier.delivered.iter().map(move |got| (peer, got)));
         all.filter(|(_, (_, what))| *what == parcel).map(|(peer, (hop, _))| (peer, *hop)).collect()

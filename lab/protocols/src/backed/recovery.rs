@@ -1,20 +1,7 @@
 //! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
-//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants,
-//! and restarts the protocol with the tokens where they are and the missing ones recreated. The order of the queue is
-//! lost.
-//!
-//! ```text
-//!   3 (misses 2)      1             4
-//!   │ search(1)       │             │
-//!   ├────────────────►│             │
-//!   ├─────────────────┼────────────►│
-//!   │ found: grants   │             │
-//!   │◄────────────────┤             │
-//!   │◄────────────────┼─────────────┤
-//!   │ fresh(1, tokens)│             │
-//!   ├────────────────►│             │
-//!   ├─────────────────┼────────────►│
-//! ```
+//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants.
+//! When all have answered, it restarts the protocol with the tokens where they are and the missing ones recreated. The
+//! order of the queue is lost.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -82,7 +69,7 @@ impl Recovery {
 }
 
 impl<P: Backable> Backed<P> {
-    pub(super) fn miss(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
+    pub(super) fn on_missing_state(&mut self, cx: &mut Cx<'_, Self>) {
         if !self.config.recovers {
             return cx.unexpected("a message for an identifier whose state is lost");
         }
@@ -95,7 +82,7 @@ impl<P: Backable> Backed<P> {
         let epoch = (self.recovery.epoch().0 + 1, self.me);
         self.stop(epoch);
         let others: BTreeSet<PeerId> =
-            self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)).collect();
+            self.ring.from(self.me).filter(|peer| *peer != self.me && !self.failed.contains(peer)).collect();
         for &other in &others {
             cx.send(other, Message::Search { epoch });
         }
@@ -149,7 +136,7 @@ impl<P: Backable> Backed<P> {
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {
             missing.remove(&peer);
             self.restart_if_all_have_answered(cx);
-        } else if self.recovery.stopped && self.gone.contains(&leader) && self.owner(leader) == self.me {
+        } else if self.recovery.stopped && self.failed.contains(&leader) && self.owner(leader) == self.me {
             self.search(cx);
         }
     }
@@ -162,12 +149,13 @@ impl<P: Backable> Backed<P> {
         }
         let inside = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
         // Without a grant, so that no client takes another one's token.
-        let home = self.ring.from(self.me).find(|&peer| !self.gone.contains(&peer) && !inside(peer)).unwrap_or(self.me);
+        let home =
+            self.ring.from(self.me).find(|&peer| !self.failed.contains(&peer) && !inside(peer)).unwrap_or(self.me);
         let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);
         let tokens = (0..slots).map(|slot| holder(slot).unwrap_or(home)).collect();
         let layout = Layout { root: home, tokens };
         let epoch = self.recovery.epoch();
-        for other in self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)) {
+        for other in self.ring.from(self.me).filter(|peer| *peer != self.me && !self.failed.contains(peer)) {
             cx.send(other, Message::Fresh { epoch, layout: layout.clone() });
         }
         self.restart(&layout, cx);
@@ -175,7 +163,7 @@ impl<P: Backable> Backed<P> {
 
     fn restart(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
         let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
-        let retained: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();
+        let retained: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.failed.contains(peer)).collect();
         let is_recorded = |whose: &PeerId| *whose == self.me || self.backups(*whose).any(|backup| backup == self.me);
         let retained: Vec<PeerId> = retained.into_iter().filter(is_recorded).collect();
         self.parts = retained.iter().map(|&whose| (whose, Part::new(own.fresh(whose, layout)))).collect();

@@ -35,7 +35,7 @@ struct Request {
     place: Option<Place>,
     phase: Phase,
     /// Until then only the clients ahead of this one enter.
-    assured: Time,
+    lease_until: Time,
     is_responsive: bool,
 }
 
@@ -65,13 +65,13 @@ impl Clients {
     pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.clock += 1;
         let (phase, is_responsive) = (Phase::Waiting, common.config.one_asked);
-        let request = Request { ticket, stamp: self.clock, place: None, phase, assured: Time::ZERO, is_responsive };
+        let request = Request { ticket, stamp: self.clock, place: None, phase, lease_until: Time::ZERO, is_responsive };
         self.requests.push(request);
-        self.ask(self.requests.len() - 1, common, cx);
+        self.send_request(self.requests.len() - 1, common, cx);
     }
 
     /// Sends, repeats or renews a REQUEST.
-    fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn send_request(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.sender.me, ticket }, self.requests[at].number());
         let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), is_responsive, cx.now());
@@ -84,10 +84,10 @@ impl Clients {
     }
 
     fn set_timer(&self, at: usize, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let (Request { ticket, phase, is_responsive, assured, .. }, config) = (&self.requests[at], &common.config);
+        let (Request { ticket, phase, is_responsive, lease_until, .. }, config) = (&self.requests[at], &common.config);
         let after = match phase {
             Phase::Inside(_) if config.owner_lease => {
-                let left = assured.since(cx.now());
+                let left = lease_until.since(cx.now());
                 Some((config.lease / 3).min(config.retry.max(left / 2)).min(left))
             }
             Phase::Inside(_) => None,
@@ -108,20 +108,20 @@ impl Clients {
         let is_mine = owner.filter(|owner| owner.client == me);
         let Some(at) = self.at(client, &common.config) else {
             if let Some(mine) = is_mine {
-                self.bounce(mine, common, cx);
+                self.return_grant(mine, common, cx);
             }
             return;
         };
         (self.coordinator, self.t_cs) = (from, t_cs.or(self.t_cs));
         let request = &mut self.requests[at];
         (request.is_responsive, request.place) = (true, place.or(request.place));
-        request.assured = request.assured.max(until);
+        request.lease_until = request.lease_until.max(until);
         if let Some(queue) = queue {
-            queue.iter().for_each(|entry| self.feed(*entry, &common.config));
+            queue.iter().for_each(|entry| self.merge_clock(*entry, &common.config));
             self.queue = queue;
         }
         match (is_mine, self.requests[at].phase) {
-            (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
+            (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.enter_or_ask(at, mine.number, common, cx),
             (None, Phase::Turn(number)) if number < self.newest => {
                 self.requests[at].phase = Phase::Waiting;
                 self.set_timer(at, common, cx);
@@ -133,23 +133,23 @@ impl Clients {
 
     /// Enters if the lease is valid; otherwise requests its end. A lease end is valid for the owner that was named with
     /// it and for later ones.
-    fn turn(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn enter_or_ask(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.owner_lease && number < self.newest {
             return;
         }
         let request = &mut self.requests[at];
-        if !common.config.owner_lease || request.assured > cx.now() {
+        if !common.config.owner_lease || request.lease_until > cx.now() {
             request.phase = Phase::Inside(number);
             cx.grant(request.ticket, Grant { slot: 0, fencing: number });
             self.set_timer(at, common, cx);
         } else if request.phase != Phase::Turn(number) {
             request.phase = Phase::Turn(number);
-            self.ask(at, common, cx);
+            self.send_request(at, common, cx);
         }
     }
 
     pub fn on_add_request(&mut self, entry: Entry, config: &Config) {
-        self.feed(entry, config);
+        self.merge_clock(entry, config);
         if !self.requests.is_empty()
             && let Err(at) = self.queue.binary_search(&entry)
         {
@@ -157,7 +157,7 @@ impl Clients {
         }
     }
 
-    fn feed(&mut self, entry: Entry, config: &Config) {
+    fn merge_clock(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
         }
@@ -180,17 +180,17 @@ impl Clients {
                 && let Some(at) = self.at(first.client.ticket, &common.config)
                 && self.requests[at].phase == Phase::Waiting
             {
-                self.turn(at, next, common, cx);
+                self.enter_or_ask(at, next, common, cx);
             }
             return;
         }
         self.queue.retain(|entry| entry.client != client && Some(entry.client) != successor);
         let Some(successor) = successor.filter(|successor| successor.peer == common.sender.me) else { return };
         match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
-            Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
-            Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
+            Some((at, Phase::Waiting)) => self.enter_or_ask(at, next, common, cx),
+            Some((at, Phase::Turn(number))) if number < next => self.enter_or_ask(at, next, common, cx),
             Some(_) => {} // A duplicate.
-            None => self.bounce(Holder { client: successor, number: next }, common, cx),
+            None => self.return_grant(Holder { client: successor, number: next }, common, cx),
         }
     }
 
@@ -227,7 +227,7 @@ impl Clients {
     }
 
     /// Returns a grant for a finished request to the coordinator, unless a RELEASE for it is pending.
-    fn bounce(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn return_grant(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let has_gone = |message: &Message| match *message {
             Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
             _ => false,
@@ -267,7 +267,7 @@ impl Clients {
         }
     }
 
-    /// Until no replica considers this client the owner.
+    /// Resends until no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -289,15 +289,15 @@ impl Clients {
     pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = &self.requests[at];
-        if matches!(request.phase, Phase::Inside(_)) && request.assured <= cx.now() {
+        if matches!(request.phase, Phase::Inside(_)) && request.lease_until <= cx.now() {
             cx.lost(ticket);
-            return self.lose(at, common, cx);
+            return self.end_lost(at, common, cx);
         }
-        self.ask(at, common, cx);
+        self.send_request(at, common, cx);
     }
 
     /// §4.4: the lease has expired.
-    fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn end_lost(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.sender.me, ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);

@@ -34,11 +34,11 @@ pub struct Holder {
     pub number: u64,
 }
 
-/// A replica's memory. `found` is the highest epoch voted for or followed.
+/// A replica's memory. `max_epoch` is the highest epoch voted for or followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
-    pub found: u64,
+    pub max_epoch: u64,
     pub number: u64,
     pub queue: Vec<Entry>,
 }
@@ -46,7 +46,7 @@ pub struct Memory {
 /// The purpose of an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Telling {
+pub enum UpdateKind {
     /// To a candidate: a promise to follow it for a term.
     Vote,
     /// To a candidate: the sender knows a higher epoch.
@@ -119,7 +119,7 @@ pub enum Message {
     /// RECOVER: sent by a replica without memory to all others. The coordinator answers with UPDATE.
     Recover { to: u32, from: u32, sent: Time },
     /// UPDATE: sent by a replica to a candidate, which counts it, or to a replica without memory, which adopts it.
-    Update { to: u32, from: u32, why: Telling, sent: Time, epoch: u64, memory: Memory },
+    Update { to: u32, from: u32, kind: UpdateKind, sent: Time, epoch: u64, memory: Memory },
     /// PING: sent periodically by a replica to its coordinator, which counts the promise and answers with OK; in print
     /// before it forwards a message.
     Ping {
@@ -225,7 +225,7 @@ impl fmt::Display for Message {
             Self::Got { receipt } => write!(f, "GOT({receipt})"),
             Self::IamCoordinator { from, epoch, .. } => write!(f, "IAMCOORDINATOR(R{from}, epoch {epoch})"),
             Self::Recover { from, .. } => write!(f, "RECOVER(R{from})"),
-            Self::Update { from, why, epoch, .. } => write!(f, "UPDATE(R{from}, {why:?}, epoch {epoch})"),
+            Self::Update { from, kind, epoch, .. } => write!(f, "UPDATE(R{from}, {kind:?}, epoch {epoch})"),
             Self::Ping { from, epoch, .. } => write!(f, "PING(R{from}, epoch {epoch})"),
             Self::Ok { from, epoch, .. } => write!(f, "OK(R{from}, epoch {epoch})"),
         }

@@ -6,7 +6,7 @@ use core::fmt;
 use peerlock_types::{Span, Time};
 
 use super::client::peers;
-use super::group::Group;
+use super::election::Election;
 use super::message::{Entry, Holder, Memory, Message, Place, Timer};
 use super::{Common, Coordinator, EPOCH, is_same, write_queue};
 use crate::replicas::by_any_clock;
@@ -16,7 +16,7 @@ use crate::{Cx, fencing};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
     pub index: u32,
-    pub group: Group,
+    pub election: Election,
     /// *Queue*, in order.
     pub waiting: Vec<Waiting>,
     /// *Owner*.
@@ -24,7 +24,7 @@ pub(super) struct Replica {
     pub number: u64,
     count: u64,
     t_cs: Option<Span>,
-    watches: bool,
+    lease_timer_runs: bool,
     /// *received(msg)*, in print.
     received: Vec<(Claim, u64)>,
     pub recoveries: Vec<(u32, Time)>,
@@ -47,7 +47,7 @@ struct Received {
 
 impl Received {
     /// Converts a local time to the client's clock, rounding down.
-    fn there(self, here: Time) -> Time {
+    fn by_client_clock(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
     }
 }
@@ -80,30 +80,30 @@ fn leap(number: u64) -> u64 {
 }
 
 impl Replica {
-    pub fn new(index: u32, group: Group) -> Self {
-        Self { index, group, ..Self::default() }
+    pub fn new(index: u32, election: Election) -> Self {
+        Self { index, election, ..Self::default() }
     }
 
     pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         cx.cancel_timer(Timer::Lease(self.index));
         cx.cancel_timer(Timer::Ping(self.index));
-        *self = Self::new(self.index, Group::blank(cx.now(), &common.config));
+        *self = Self::new(self.index, Election::blank(cx.now(), &common.config));
         self.start_recovery(common, cx);
     }
 
     pub fn memory(&self) -> Memory {
-        let (found, number) = (self.group.found, self.number);
-        Memory { found, number, queue: self.waiting.iter().map(|waiting| waiting.entry).collect() }
+        let (max_epoch, number) = (self.election.max_epoch, self.number);
+        Memory { max_epoch, number, queue: self.waiting.iter().map(|waiting| waiting.entry).collect() }
     }
 
-    pub fn learn(&mut self, memory: Memory, now: Time) {
+    pub fn merge_memory(&mut self, memory: Memory, now: Time) {
         self.number = self.number.max(memory.number);
         for entry in memory.queue {
-            self.note(entry, now);
+            self.insert_waiter(entry, now);
         }
     }
 
-    pub fn note(&mut self, entry: Entry, now: Time) {
+    pub fn insert_waiter(&mut self, entry: Entry, now: Time) {
         if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
             return;
         }
@@ -115,12 +115,12 @@ impl Replica {
 
     /// The owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
-        self.group.grace().is_some_and(|grace| now < grace)
+        self.election.grace().is_some_and(|grace| now < grace)
     }
 
     pub fn on_request(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Request { client, stamp, alone, .. } = message else { return };
-        self.group.clock = self.group.clock.max(stamp);
+        self.election.clock = self.election.clock.max(stamp);
         if !common.config.coordinator_dedups {
             if self.received.contains(&(client, stamp)) {
                 return;
@@ -129,15 +129,15 @@ impl Replica {
         }
         if !self.is_coordinator() {
             if alone {
-                self.hand_on(message, common, cx);
+                self.forward(message, common, cx);
             } else if !common.config.one_acts {
-                self.pass_on(message, common, cx);
+                self.ping_then_forward(message, common, cx);
             }
-        } else if self.is_in_office(common, cx.now()) {
+        } else if self.holds_lease(common, cx.now()) {
             self.answer(message, common, cx);
         } else {
             self.enqueue(&message, common, cx.now());
-            self.stand(common, cx);
+            self.become_candidate(common, cx);
         }
     }
 
@@ -145,9 +145,9 @@ impl Replica {
         let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
         self.expire(common, cx);
         if let Some(number) = holds {
-            self.learn_owner(Holder { client, number }, inside, common, cx);
+            self.adopt_owner(Holder { client, number }, inside, common, cx);
         }
-        self.catch_up(client, newest);
+        self.adopt_number(client, newest);
         let (now, lease) = (cx.now(), common.config.lease);
         let is_it = |owner: &&mut Owner| is_same(owner.holder.client, client, &common.config);
         if let Some(owner) = self.owner.as_mut().filter(is_it).filter(|_| common.config.coordinator_dedups) {
@@ -161,14 +161,14 @@ impl Replica {
         if self.owner.is_none_or(|owner| owner.holder.client != client) {
             self.respond(client, changes.is_some(), common, cx);
             if let Some(entry) = changes {
-                self.feed(entry, common, cx);
+                self.send_add_request(entry, common, cx);
             }
         }
     }
 
     /// A new coordinator knows no chain, and accepts only a client in the critical section: a mere grant may have been
     /// superseded.
-    fn learn_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+    fn adopt_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
             |owner: Owner| owner.holder.number < holder.number && is_one_chain(owner.holder.number, holder.number);
@@ -177,12 +177,12 @@ impl Replica {
             self.number = self.number.max(holder.number);
             self.owner = Some(Owner::new(holder, now + common.config.lease, now));
             self.waiting.retain(|waiting| waiting.entry.client != holder.client);
-            self.watch(common, cx);
+            self.set_lease_timer(common, cx);
         }
     }
 
     /// Adopts a client's higher number, in case a majority has lost its memory.
-    fn catch_up(&mut self, client: Claim, newest: u64) {
+    fn adopt_number(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
             && owner.holder.number < newest
@@ -201,7 +201,7 @@ impl Replica {
             return None;
         }
         self.count += 1;
-        let number = || Place { epoch: self.group.epoch, count: self.count };
+        let number = || Place { epoch: self.election.epoch, count: self.count };
         let place = match config.coordinator_numbers {
             true => place.unwrap_or_else(number),
             false => Place { epoch: 0, count: stamp },
@@ -220,13 +220,13 @@ impl Replica {
         self.remove_silent(common, cx);
         let Some(at) = self.waiting.iter().position(|waiting| waiting.last_received.is_some()) else { return };
         let Waiting { entry, last_received, .. } = self.waiting.remove(at);
-        if common.config.majority_lease && self.number / EPOCH != self.group.epoch {
-            self.number = leap(self.number).max(self.group.epoch * EPOCH);
+        if common.config.majority_lease && self.number / EPOCH != self.election.epoch {
+            self.number = leap(self.number).max(self.election.epoch * EPOCH);
         }
         self.number += 1;
         let holder = Holder { client: entry.client, number: self.number };
         self.owner = Some(Owner { last_received, ..Owner::new(holder, now + common.config.lease, now) });
-        self.watch(common, cx);
+        self.set_lease_timer(common, cx);
         self.respond(entry.client, true, common, cx);
     }
 
@@ -239,11 +239,11 @@ impl Replica {
         let silent: Vec<Claim> = self.waiting.iter().filter(|w| is_silent(w)).map(|w| w.entry.client).collect();
         self.waiting.retain(|waiting| !is_silent(waiting));
         for client in silent {
-            self.inject(client, common, cx);
+            self.broadcast_removal(client, common, cx);
         }
     }
 
-    fn inject(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn broadcast_removal(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
         for peer in peers(self.waiting.iter().map(|waiting| &waiting.entry)) {
@@ -260,8 +260,9 @@ impl Replica {
             Some(owner) if is_same(owner.holder.client, to, &common.config) => owner.last_received,
             _ => known.and_then(|waiting| waiting.last_received),
         };
-        let until =
-            last_received.zip(self.owner).map_or(Time::ZERO, |(last_received, owner)| last_received.there(owner.until));
+        let until = last_received
+            .zip(self.owner)
+            .map_or(Time::ZERO, |(last_received, owner)| last_received.by_client_clock(owner.until));
         let message = Message::Response {
             client: to.ticket,
             from: self.index,
@@ -274,7 +275,7 @@ impl Replica {
         common.sender.send(to.peer, message, cx);
     }
 
-    fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn send_add_request(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
         }
@@ -292,8 +293,8 @@ impl Replica {
             return;
         }
         self.waiting.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
-        let in_office = self.is_coordinator() && self.is_in_office(common, cx.now());
-        if in_office && receipt > 0 {
+        let leads = self.is_coordinator() && self.holds_lease(common, cx.now());
+        if leads && receipt > 0 {
             common.sender.send(client.peer, Message::Got { receipt }, cx);
             let newcomers = self.waiting.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
             for peer in peers(newcomers) {
@@ -302,22 +303,22 @@ impl Replica {
             }
         }
         let Some(number) = number.or_else(|| self.never_entered(client, common)) else {
-            return if in_office {
+            return if leads {
                 self.serve(common, cx)
             };
         };
         let is_later = |owner: Owner| number >= owner.holder.number && is_one_chain(number, owner.holder.number);
-        if !in_office || !self.owner.is_some_and(is_later) {
+        if !leads || !self.owner.is_some_and(is_later) {
             self.number = self.number.max(number);
             return;
         }
-        self.observe(cx.now());
+        self.update_mean(cx.now());
         let first =
             (!common.config.named_successor && !self.waiting.is_empty()).then(|| self.waiting.remove(0).entry.client);
         let next = successor.or(first).map(|client| Holder { client, number: number + 1 });
         self.number = self.number.max(next.map_or(number, |next| next.number));
         self.owner = next.map(|next| Owner::new(next, cx.now() + common.config.lease, cx.now()));
-        self.watch(common, cx);
+        self.set_lease_timer(common, cx);
         self.serve(common, cx);
     }
 
@@ -334,39 +335,39 @@ impl Replica {
         };
         self.owner = None;
         self.number = leap(self.number);
-        self.inject(owner.holder.client, common, cx);
+        self.broadcast_removal(owner.holder.client, common, cx);
         self.serve(common, cx);
     }
 
-    pub fn watch(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+    pub fn set_lease_timer(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
-        let until = self.group.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
-        if let Some(until) = until.filter(|_| common.config.owner_lease && !self.watches) {
-            self.watches = true;
+        let until = self.election.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
+        if let Some(until) = until.filter(|_| common.config.owner_lease && !self.lease_timer_runs) {
+            self.lease_timer_runs = true;
             cx.set_timer(Timer::Lease(self.index), until.since(now));
         }
     }
 
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        self.watches = false;
-        if self.is_coordinator() && self.is_in_office(common, cx.now()) {
+        self.lease_timer_runs = false;
+        if self.is_coordinator() && self.holds_lease(common, cx.now()) {
             self.expire(common, cx);
             self.serve(common, cx);
-            self.watch(common, cx);
+            self.set_lease_timer(common, cx);
         }
     }
 
     /// A new interval counts one eighth, as in Sigma.
-    fn observe(&mut self, now: Time) {
+    fn update_mean(&mut self, now: Time) {
         if let Some(owner) = self.owner {
             let interval = now.since(owner.since);
             self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
         }
     }
 
-    pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    pub fn start_leading(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
-        self.watch(common, cx);
+        self.set_lease_timer(common, cx);
         self.serve(common, cx);
         let last_received = self.waiting.iter().filter(|waiting| waiting.last_received.is_some());
         for client in last_received.map(|waiting| waiting.entry.client).collect::<Vec<_>>() {
@@ -376,7 +377,7 @@ impl Replica {
 
     /// All clients before this place have finished.
     pub fn front(&self) -> Place {
-        let next = Place { epoch: self.group.epoch, count: self.count + 1 };
+        let next = Place { epoch: self.election.epoch, count: self.count + 1 };
         self.waiting.first().map_or(next, |waiting| waiting.entry.place)
     }
 
@@ -392,7 +393,7 @@ impl Replica {
 
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "R{} {}", self.index, self.group)?;
+        write!(f, "R{} {}", self.index, self.election)?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", owner {}", owner.holder.client))?;
         write_queue(f, self.waiting.iter().map(|waiting| &waiting.entry))
     }
@@ -414,11 +415,11 @@ mod tests {
     const NUMBER: u64 = 5;
 
     /// A permanent coordinator, and its owner under number 5.
-    fn in_office() -> (Replica, Common) {
+    fn leads() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
         let common = Common { config, sender: Sender::new(me, &Replicas::first(Quorum::new(3, 2))) };
-        let mut replica = Replica::new(0, Group::default());
+        let mut replica = Replica::new(0, Election::default());
         let holder = Holder { client: OWNER, number: NUMBER };
         (replica.owner, replica.number) = (Some(Owner::new(holder, Time::ZERO + config.lease, Time::ZERO)), NUMBER);
         (replica, common)
@@ -437,9 +438,9 @@ mod tests {
     #[test]
     fn owner_is_replaced_only_within_its_chain() {
         for (number, is_it) in [(NUMBER + 1, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
-            let (mut replica, common) = in_office();
+            let (mut replica, common) = leads();
             let holder = Holder { client: OTHER, number };
-            with_cx(|cx| replica.learn_owner(holder, true, &common, cx));
+            with_cx(|cx| replica.adopt_owner(holder, true, &common, cx));
             let expected = if is_it { (OTHER, number) } else { (OWNER, NUMBER) };
             assert_eq!(owner(&replica), Some(expected), "{number}");
         }
@@ -448,7 +449,7 @@ mod tests {
     #[test]
     fn resource_is_freed_only_by_release_of_its_chain() {
         for (number, is_free) in [(NUMBER, true), (NUMBER + 2, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
-            let (mut replica, mut common) = in_office();
+            let (mut replica, mut common) = leads();
             let release = Message::Release {
                 to: None,
                 client: OTHER,
@@ -467,14 +468,14 @@ mod tests {
     /// owner.
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
-        let (mut earlier, mut common) = in_office();
-        let effects = with_cx(|cx| earlier.inject(OWNER, &mut common, cx));
+        let (mut earlier, mut common) = leads();
+        let effects = with_cx(|cx| earlier.broadcast_removal(OWNER, &mut common, cx));
         let to_replica = |effect: &Effect<Message, Timer>| match *effect {
             Effect::Send { to, ref message } if to == PeerId::new(1) => Some(message.clone()),
             _ => None,
         };
         let removed = effects.iter().find_map(to_replica).expect("the other replicas are notified");
-        let (mut replica, mut common) = in_office();
+        let (mut replica, mut common) = leads();
         with_cx(|cx| replica.on_release(removed, &mut common, cx));
         assert_eq!(owner(&replica), Some((OWNER, NUMBER)));
         let (client, number, successor, last) = (OWNER, None, None, None);
@@ -485,7 +486,7 @@ mod tests {
 
     #[test]
     fn owner_with_higher_number_gets_one_above() {
-        let (mut replica, mut common) = in_office();
+        let (mut replica, mut common) = leads();
         let mut ask = |client, newest| {
             let (to, stamp, place, holds, inside, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
             let request = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };

@@ -45,10 +45,10 @@ pub struct Enqueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum By {
-    /// On the route to this replica.
+    /// A hop on the route to this replica.
     Hop(u32),
     Replica(u32),
-    /// As PING.
+    /// The client's peer, as PING.
     Client,
 }
 

@@ -78,7 +78,7 @@ impl E2e {
     }
 
     /// §V.A as printed: *this node routes a message to all the replicas notifying itself as the owner*.
-    pub(super) fn declare_oneself(&mut self, at: usize, epoch: u64, cx: &mut Cx<'_, Self>) {
+    pub(super) fn declare_owner(&mut self, at: usize, epoch: u64, cx: &mut Cx<'_, Self>) {
         let requester = self.stop_waiting(at, cx);
         let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
         let owner = Owner { epoch, elected: stamp, peer: self.me() };
@@ -128,7 +128,7 @@ impl E2e {
             Some(past) if self.config.losers_queued => self.redirect(from, wanted, past, cx),
             Some(_) => {}
             // The request has overtaken the token.
-            None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
+            None if self.early.len() >= Config::MAX_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wanted.client.arrived(cx.now())),
         }
     }
@@ -150,7 +150,7 @@ impl E2e {
             _ => {}
         }
         match successor {
-            Some(owner) if wanted.detours < Config::MOST_DETOURS => {
+            Some(owner) if wanted.detours < Config::MAX_DETOURS => {
                 let onward = Enqueue { owner, detours: wanted.detours + 1, ..wanted };
                 self.send(owner.peer, Message::Enqueue(onward), cx);
             }
@@ -192,7 +192,7 @@ impl E2e {
         let Some(token) = &mut self.token else { return };
         token.lease.on_response(response, &mut self.common, cx);
         if token.inside.is_none() && !self.is_short(cx.now()) {
-            self.pass_on(cx);
+            self.end_turn(cx);
         }
     }
 
@@ -214,7 +214,7 @@ impl E2e {
         if let Some(ticket) = token.inside.take() {
             cx.lost(ticket);
         }
-        self.pass_on(cx);
+        self.end_turn(cx);
     }
 
     fn is_short(&self, now: Time) -> bool {
@@ -223,7 +223,7 @@ impl E2e {
     }
 
     /// §IV.A, steps 6 and 7. Renews a lease that is almost over first; an expired token is only a queue.
-    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_, Self>) {
+    pub(super) fn end_turn(&mut self, cx: &mut Cx<'_, Self>) {
         let is_short = self.is_short(cx.now());
         let Some(token) = &mut self.token else { return };
         let is_over = token.until() <= cx.now();
@@ -240,7 +240,7 @@ impl E2e {
         }
         match self.requester(next.client) {
             Some(at) => self.enter(at, cx),
-            None => self.pass_on(cx),
+            None => self.end_turn(cx),
         }
     }
 
@@ -261,7 +261,7 @@ impl E2e {
         let Owner { epoch, elected, .. } = token.owner;
         let owner = Owner { epoch: epoch + 1, elected, peer: next.client.peer() };
         self.retire(&token, Some(owner), cx);
-        self.send_token((next.client, owner), next.clock_there(token.until()), token.copy(cx.now()), cx);
+        self.send_token((next.client, owner), next.client_clock(token.until()), token.copy(cx.now()), cx);
         let fencing = self.common.fencing;
         let is_named = self.config.successor_named;
         let blank = |replica| sigma::Message::Release { replica, client: elected, fencing }.into();
@@ -280,7 +280,7 @@ impl E2e {
         let me = self.me();
         for at in 0..self.requesters.len() {
             if self.requesters[at].queued_at.is_some_and(|queued_at| queued_at.peer == me) {
-                self.ask_again(at, cx);
+                self.retry(at, cx);
             }
         }
     }
@@ -303,7 +303,7 @@ impl E2e {
             }
             if let Some(at) = self.requester(to) {
                 self.requesters[at].backup = Backup::new(owner, rest, cx.now());
-                return self.ask_again(at, cx);
+                return self.retry(at, cx);
             }
         }
     }
@@ -360,7 +360,7 @@ impl E2e {
                     self.adopt(requester.backup.queue, cx); // Perhaps the only copy.
                 }
             }
-            None => self.pass_on(cx),
+            None => self.end_turn(cx),
         }
     }
 
@@ -378,7 +378,7 @@ impl E2e {
                     self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
                 }
                 self.requesters[at].backup = Backup::new(owner, rest, cx.now());
-                self.ask_again(at, cx);
+                self.retry(at, cx);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::sigma::{self, Stamp};
 pub(super) struct Requester {
     pub votes: Client,
     pub queued_at: Option<Owner>,
-    /// Of one of the first waiters.
+    /// Empty unless the client is one of the first waiters.
     pub backup: Backup,
     tries: u32,
     pinged: bool,
@@ -71,7 +71,7 @@ impl Requester {
 
 impl E2e {
     /// §IV.A, step 1. *Departure:* if the token is already here, no message is needed.
-    pub(super) fn ask_first(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+    pub(super) fn send_first_requests(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let client = Waiting { client: self.requesters[at].votes.stamp, sent: cx.now() };
         if let Some(token) = &mut self.token {
             let owner = token.owner;
@@ -87,7 +87,7 @@ impl E2e {
     }
 
     /// Retries with requests that no hop stops.
-    pub(super) fn ask_again(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+    pub(super) fn retry(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = &mut self.requesters[at];
         requester.queued_at = None;
         if !self.config.asks_again {
@@ -169,7 +169,7 @@ impl E2e {
         let requester = &mut self.requesters[at];
         if epoch > requester.finished && requester.queued_at.is_none_or(|queued_at| queued_at.epoch <= epoch) {
             requester.finished = epoch;
-            self.ask_again(at, cx);
+            self.retry(at, cx);
         }
     }
 
@@ -186,9 +186,9 @@ impl E2e {
                 self.enqueue_at(owner, client, By::Client, true, cx);
             }
             Some(owner) if !self.config.claims_voted && !requester.backup.queue.is_empty() => {
-                self.declare_oneself(at, owner.epoch + 1, cx);
+                self.declare_owner(at, owner.epoch + 1, cx);
             }
-            _ => self.ask_again(at, cx),
+            _ => self.retry(at, cx),
         }
     }
 

@@ -40,7 +40,7 @@ impl Requester {
     /// §IV.B, step 1.
     pub fn request(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         for replica in 0..common.quorum().replicas() {
-            let message = self.keepable(replica, common, cx);
+            let message = self.queueable(replica, common, cx);
             common.sender.send_to(replica, message, cx);
             self.silent.insert(replica);
         }
@@ -53,7 +53,7 @@ impl Requester {
         sigma::Timer::Wake(self.votes.id()).into()
     }
 
-    fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
+    fn queueable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
     }
 
@@ -150,18 +150,18 @@ impl Requester {
         false
     }
 
-    /// At the peer that answered last, or by a new route if it is silent. A client with too few votes bypasses the
+    /// Asks the peer that answered last, or by a new route if it is silent. A client with too few votes bypasses the
     /// hops: a replica asks for a YIELD only on behalf of requests that it knows.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);
         let surfaces = config.surfaces && !self.votes.mine().is_empty();
         match self.places[replica as usize] {
             Place::Unknown => {
-                let message = self.keepable(replica, common, cx);
+                let message = self.queueable(replica, common, cx);
                 common.sender.send_to(replica, message, cx);
             }
             Place::Hop(peer) if !surfaces && !self.silent.contains(replica) => {
-                let message = self.keepable(replica, common, cx);
+                let message = self.queueable(replica, common, cx);
                 common.sender.send(peer, message, cx);
             }
             Place::Replica(peer) if !self.silent.contains(replica) => common.sender.send(peer, direct, cx),

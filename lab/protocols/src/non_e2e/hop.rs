@@ -81,8 +81,8 @@ impl NonE2e {
         entry.enqueue(request);
         let (replica, holder, to) = (entry.replica, entry.holder, request.client.client.ticket);
         self.common.sender.send(request.client.peer(), Message::Queued { replica, to, holder }, cx);
-        if !self.watches {
-            self.watches = true;
+        if !self.pings_run {
+            self.pings_run = true;
             cx.set_timer(Timer::Ping, self.config.patience);
         }
     }
@@ -213,8 +213,8 @@ impl NonE2e {
                 self.common.sender.send(neighbour.peer, Message::Ping { replica, holder }, cx);
             }
         }
-        self.watches = self.entries.iter().any(|entry| !entry.queue.is_empty());
-        if self.watches {
+        self.pings_run = self.entries.iter().any(|entry| !entry.queue.is_empty());
+        if self.pings_run {
             cx.set_timer(Timer::Ping, self.config.patience);
         }
     }

@@ -108,7 +108,7 @@ impl Client {
         match self.phase {
             Phase::Idle => {}
             Phase::Waiting => {
-                self.weigh(replica, wait, common, cx);
+                self.count_response(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
                     // Contrary to the forecast.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// §4: the three outcomes.
-    fn weigh<P: Voting>(
+    fn count_response<P: Voting>(
         &mut self,
         replica: u32,
         wait: Option<Span>,

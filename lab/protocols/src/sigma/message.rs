@@ -16,7 +16,7 @@ pub struct Stamp {
     pub client: Claim,
 }
 
-/// Of a grant in an incarnation of a replica. Not in the paper.
+/// The number of a grant in an incarnation of a replica. Not in the paper.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Number {

@@ -22,7 +22,7 @@ pub(crate) struct Replica {
     number: Number,
     fencing: u64,
     clock: u64,
-    watches: bool,
+    lease_timer_runs: bool,
     released: Option<Time>,
     /// T_CS.
     t_cs: Option<Span>,
@@ -31,7 +31,7 @@ pub(crate) struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// By the client's clock; `arrived` by the replica's.
+    /// Send time by the client's clock; `arrived` is by the replica's.
     pub sent: Time,
     pub arrived: Time,
 }
@@ -46,8 +46,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// By the client's clock, rounded down: the request arrived after it was sent.
-    fn until_there(&self) -> Time {
+    /// The end of the lease by the client's clock, rounded down: the request arrived after it was sent.
+    fn until_by_client_clock(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
 }
@@ -61,7 +61,7 @@ impl Replica {
             number: Number { incarnation, count: 0 },
             fencing: incarnation,
             clock: 0,
-            watches: false,
+            lease_timer_runs: false,
             released: None,
             t_cs: None,
         }
@@ -155,7 +155,7 @@ impl Replica {
         }
     }
 
-    /// For the first waiter, if it is earlier than the owner or retries because its turn is due; or for another that is
+    /// Sends `Inquire` for the first waiter, if it is earlier than the owner or its turn is due; or for another that is
     /// earlier and retries, since the first may be finished.
     fn inquire<P: Voting>(
         &mut self,
@@ -223,8 +223,8 @@ impl Replica {
         self.number.count += 1;
         let (speaker, until) = (entry.client.peer(), cx.now() + common.config.lease);
         self.owner = Some(Owner { entry, speaker, granted: cx.now(), until });
-        if !self.watches {
-            self.watches = true;
+        if !self.lease_timer_runs {
+            self.lease_timer_runs = true;
             cx.set_timer(Timer::Lease(self.index).into(), common.config.lease);
         }
         self.respond(entry.client, 0, common, cx);
@@ -238,7 +238,7 @@ impl Replica {
             to: to.client.ticket,
             owner: self.owner.map(|owner| owner.entry.client),
             number: self.number,
-            until: owner.map_or(Time::ZERO, |owner| owner.until_there()),
+            until: owner.map_or(Time::ZERO, |owner| owner.until_by_client_clock()),
             // T_w = T_CS (P + 1/2).
             wait: self.t_cs.map(|t_cs| t_cs * position as u64 + t_cs / 2),
             fencing: self.fencing,
@@ -257,10 +257,10 @@ impl Replica {
 
     /// One timer for all owners.
     pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
-        self.watches = false;
+        self.lease_timer_runs = false;
         self.expire(common, cx);
-        if let Some(owner) = self.owner.filter(|_| !self.watches) {
-            self.watches = true;
+        if let Some(owner) = self.owner.filter(|_| !self.lease_timer_runs) {
+            self.lease_timer_runs = true;
             cx.set_timer(Timer::Lease(self.index).into(), owner.until.since(cx.now()));
         }
     }

@@ -50,7 +50,7 @@ fn is_redundant(release: &Message, others: &mut dyn Iterator<Item = &Message>, r
     is_copy || replicas.iter().all(|replica| replica.has_done(release))
 }
 
-/// Whether `message` queues the client that `release` removes.
+/// Returns whether `message` queues the client that `release` removes.
 fn claims(message: &Message, release: &Message) -> bool {
     match (*message, *release) {
         (

@@ -6,8 +6,7 @@ use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 use peerlock_types::{PeerId, Span};
 
-/// A closed loop of clients and servers without faults, in `trials` of about a minute. Each client holds for 0.3 s
-/// about every two seconds.
+/// Trials take about a minute. Each client holds for 0.3 s about every two seconds.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
         peers: servers as usize + clients,
@@ -75,8 +74,7 @@ pub fn everything(servers: u64) -> Faults {
     }
 }
 
-/// Each holder must stop just before the others' leases on it expire. Latencies are so short, and waits so long, that a
-/// slightly fast clock would let two clients hold.
+/// Latencies are so short, and waits so long, that a slightly fast clock would let two clients hold.
 pub fn cut_off(calm: Experiment) -> Experiment {
     Experiment {
         workload: closed(Span::from_millis(10), Span::from_secs(15), 5),

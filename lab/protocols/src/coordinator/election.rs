@@ -18,7 +18,7 @@ use core::fmt;
 
 use peerlock_types::{Span, Time};
 
-use super::message::{Message, Telling, Timer};
+use super::message::{Message, Timer, UpdateKind};
 use super::replica::Replica;
 use super::{Common, Config, Coordinator};
 use crate::Cx;
@@ -26,17 +26,17 @@ use crate::quorum::Voters;
 use crate::replicas::by_any_clock;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Group {
+pub(super) struct Election {
     /// *Coordinator*: the replica that this one follows; a candidate follows itself. "Initially, the first created
     /// replica will be the coordinator" (§4.1).
     coordinator: u32,
     /// *T_coor*.
     pub epoch: u64,
-    pub found: u64,
+    pub max_epoch: u64,
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    patience: Time,
+    timeout: Time,
     state: State,
     was_candidate: bool,
     awake: bool,
@@ -48,17 +48,17 @@ pub(super) struct Group {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum State {
-    /// Without memory, and so are the replicas `blanks`.
+    /// This replica and `blanks` have no memory.
     Blank { since: Time, blanks: Voters },
     #[default]
     Follower,
-    /// For each replica, `sent` of the latest message on which it has promised.
+    /// `sent` of the message on which each replica has promised last.
     Candidate { votes: Vec<Option<Time>> },
     /// Starts no chain before `grace`.
-    Office { votes: Vec<Option<Time>>, grace: Time },
+    Leading { votes: Vec<Option<Time>>, grace: Time },
 }
 
-impl Group {
+impl Election {
     /// In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
@@ -71,7 +71,7 @@ impl Group {
 
     pub fn grace(&self) -> Option<Time> {
         match self.state {
-            State::Office { grace, .. } => Some(grace),
+            State::Leading { grace, .. } => Some(grace),
             _ => None,
         }
     }
@@ -81,13 +81,13 @@ impl Group {
     }
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.state {
             State::Blank { .. } => f.write_str("without memory"),
             State::Follower => write!(f, "follows R{}, epoch {}", self.coordinator, self.epoch),
             State::Candidate { .. } => write!(f, "candidate, epoch {}", self.epoch),
-            State::Office { .. } => write!(f, "coordinator, epoch {}", self.epoch),
+            State::Leading { .. } => write!(f, "coordinator, epoch {}", self.epoch),
         }
     }
 }
@@ -104,35 +104,35 @@ fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
 
 impl Replica {
     pub fn is_coordinator(&self) -> bool {
-        self.group.coordinator == self.index
+        self.election.coordinator == self.index
     }
 
-    pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
+    pub fn holds_lease(&mut self, common: &Common, now: Time) -> bool {
         if !common.config.majority_lease {
             return true;
         }
-        match &self.group.state {
-            State::Office { votes, .. } if lease_end(votes, common).is_some_and(|end| end > now) => true,
-            State::Office { .. } => {
-                self.group.state = State::Follower;
+        match &self.election.state {
+            State::Leading { votes, .. } if lease_end(votes, common).is_some_and(|end| end > now) => true,
+            State::Leading { .. } => {
+                self.election.state = State::Follower;
                 false
             }
             _ => false,
         }
     }
 
-    pub fn wake_up(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        if common.config.majority_lease && !self.group.awake {
-            self.group.awake = true;
-            self.be_patient(common, cx);
+    pub fn start_timer(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        if common.config.majority_lease && !self.election.awake {
+            self.election.awake = true;
+            self.reset_timeout(common, cx);
             cx.set_timer(Timer::Ping(self.index), common.config.ping);
         }
     }
 
     /// Waits a random time longer than a term, lest all become candidates at once.
-    fn be_patient(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let while_longer = cx.rng().between(Span::ZERO, common.config.ping);
-        self.group.patience = cx.now() + common.config.term + while_longer;
+    fn reset_timeout(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let extra = cx.rng().between(Span::ZERO, common.config.ping);
+        self.election.timeout = cx.now() + common.config.term + extra;
     }
 
     pub fn on_ping_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
@@ -141,57 +141,57 @@ impl Replica {
         }
         let now = cx.now();
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
-        self.is_in_office(common, now);
-        match &self.group.state {
+        self.holds_lease(common, now);
+        match &self.election.state {
             State::Blank { since, .. } => {
                 if now.since(*since) >= common.config.term && !self.restarts(common, cx) {
                     self.ask_for_memory(common, cx);
                 }
             }
-            State::Office { votes, .. } => {
+            State::Leading { votes, .. } => {
                 let is_late = |sent: &Option<Time>| sent.is_none_or(|sent| now.since(sent) > common.config.ping * 2);
                 let late: Vec<u32> = (0..).zip(votes).filter(|(_, sent)| is_late(sent)).map(|(at, _)| at).collect();
                 self.announce(late.into_iter(), common, cx);
             }
-            State::Candidate { .. } if self.group.promised <= now => {
-                self.group.state = State::Follower;
-                self.be_patient(common, cx);
+            State::Candidate { .. } if self.election.promised <= now => {
+                self.election.state = State::Follower;
+                self.reset_timeout(common, cx);
             }
             State::Candidate { .. } => self.announce(self.others(common), common, cx),
-            State::Follower if now >= self.group.patience => self.stand(common, cx),
+            State::Follower if now >= self.election.timeout => self.become_candidate(common, cx),
             State::Follower if self.is_coordinator() => {}
             State::Follower => {
                 let (to, from, epoch, last_received) =
-                    (self.group.coordinator, self.index, self.group.epoch, self.group.last_received);
+                    (self.election.coordinator, self.index, self.election.epoch, self.election.last_received);
                 common.send(to, Message::Ping { to, from, epoch, last_received }, cx);
             }
         }
     }
 
     fn announce(&mut self, to: impl Iterator<Item = u32>, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let (from, epoch, sent) = (self.index, self.group.epoch, cx.now());
+        let (from, epoch, sent) = (self.index, self.election.epoch, cx.now());
         for to in to.filter(|&to| to != from) {
             common.send(to, Message::IamCoordinator { to, from, epoch, sent }, cx);
         }
     }
 
     /// Figure 1, *Election()*.
-    pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let (now, group) = (cx.now(), &mut self.group);
-        let is_early = group.was_candidate && now < group.patience;
-        if group.state != State::Follower || group.promised > now || is_early {
+    pub fn become_candidate(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (now, election) = (cx.now(), &mut self.election);
+        let is_early = election.was_candidate && now < election.timeout;
+        if election.state != State::Follower || election.promised > now || is_early {
             return;
         }
         let replicas = common.sender.replicas.quorum().replicas();
-        if group.was_candidate || self.index != 0 || group.found > 0 {
+        if election.was_candidate || self.index != 0 || election.max_epoch > 0 {
             // The lowest epoch of this replica above all known.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
-            let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
-            group.found = round * all + mine;
+            let round = (election.max_epoch + 1).saturating_sub(mine).div_ceil(all);
+            election.max_epoch = round * all + mine;
         }
-        (group.was_candidate, group.coordinator, group.epoch) = (true, self.index, group.found);
-        group.promised = cx.now() + common.config.term;
-        group.state = State::Candidate { votes: vec![None; replicas as usize] };
+        (election.was_candidate, election.coordinator, election.epoch) = (true, self.index, election.max_epoch);
+        election.promised = cx.now() + common.config.term;
+        election.state = State::Candidate { votes: vec![None; replicas as usize] };
         self.announce(self.others(common), common, cx);
         self.count_votes(common, cx);
     }
@@ -204,72 +204,74 @@ impl Replica {
         common: &mut Common,
         cx: &mut Cx<'_, Coordinator>,
     ) {
-        let (now, group) = (cx.now(), &mut self.group);
-        group.clock = group.clock.max(epoch);
+        let (now, election) = (cx.now(), &mut self.election);
+        election.clock = election.clock.max(epoch);
         if !common.config.majority_lease {
-            if epoch > group.epoch {
-                (group.coordinator, group.epoch) = (from, epoch);
+            if epoch > election.epoch {
+                (election.coordinator, election.epoch) = (from, epoch);
             }
             return;
         }
         // A candidate's promise to itself does not bind it against a higher epoch.
-        let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
-        let is_free = group.promised <= now || group.coordinator == from || gives_way;
-        if group.is_blank() || !is_free {
+        let yields = matches!(election.state, State::Candidate { .. }) && epoch > election.epoch;
+        let is_free = election.promised <= now || election.coordinator == from || yields;
+        if election.is_blank() || !is_free {
             return;
         }
-        let why = if epoch >= group.found { Telling::Vote } else { Telling::Refusal };
-        if self.is_in_office(common, now) {
+        let kind = if epoch >= election.max_epoch { UpdateKind::Vote } else { UpdateKind::Refusal };
+        if self.holds_lease(common, now) {
             return; // Its own promises from the others are valid.
         }
-        if why == Telling::Vote {
-            self.group.state = State::Follower;
-            self.group.found = epoch;
+        if kind == UpdateKind::Vote {
+            self.election.state = State::Follower;
+            self.election.max_epoch = epoch;
             self.follow(from, epoch, sent, common, cx);
         }
         let memory = self.memory();
-        common.send(from, Message::Update { to: from, from: self.index, why, sent, epoch, memory }, cx);
+        common.send(from, Message::Update { to: from, from: self.index, kind, sent, epoch, memory }, cx);
     }
 
     fn follow(&mut self, target: u32, epoch: u64, sent: Time, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let is_new = (self.group.coordinator, self.group.epoch) != (target, epoch);
-        (self.group.coordinator, self.group.epoch) = (target, epoch);
-        self.group.last_received = if is_new { sent } else { self.group.last_received.max(sent) };
-        self.group.promised = cx.now() + common.config.term;
-        self.be_patient(common, cx);
+        let is_new = (self.election.coordinator, self.election.epoch) != (target, epoch);
+        (self.election.coordinator, self.election.epoch) = (target, epoch);
+        self.election.last_received = if is_new { sent } else { self.election.last_received.max(sent) };
+        self.election.promised = cx.now() + common.config.term;
+        self.reset_timeout(common, cx);
     }
 
     pub fn on_update(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Message::Update { from, why, sent, epoch, memory, .. } = message else { return };
+        let Message::Update { from, kind, sent, epoch, memory, .. } = message else { return };
         if !common.config.majority_lease {
-            self.learn(memory, cx.now());
-            (self.group.coordinator, self.group.epoch) = (from, epoch);
+            self.merge_memory(memory, cx.now());
+            (self.election.coordinator, self.election.epoch) = (from, epoch);
             return;
         }
-        self.is_in_office(common, cx.now()); // An expired lease cannot be renewed.
-        match (&mut self.group.state, why) {
-            (State::Candidate { votes } | State::Office { votes, .. }, Telling::Vote) if epoch == self.group.epoch => {
+        self.holds_lease(common, cx.now()); // An expired lease cannot be renewed.
+        match (&mut self.election.state, kind) {
+            (State::Candidate { votes } | State::Leading { votes, .. }, UpdateKind::Vote)
+                if epoch == self.election.epoch =>
+            {
                 let vote = &mut votes[from as usize];
                 *vote = (*vote).max(Some(sent));
-                if matches!(self.group.state, State::Candidate { .. }) {
-                    self.learn(memory, cx.now());
+                if matches!(self.election.state, State::Candidate { .. }) {
+                    self.merge_memory(memory, cx.now());
                     self.count_votes(common, cx);
                 }
             }
-            (State::Candidate { .. }, Telling::Refusal) => {
-                self.group.found = self.group.found.max(memory.found);
-                self.group.state = State::Follower; // Its promise to itself expires first.
+            (State::Candidate { .. }, UpdateKind::Refusal) => {
+                self.election.max_epoch = self.election.max_epoch.max(memory.max_epoch);
+                self.election.state = State::Follower; // Its promise to itself expires first.
             }
-            (State::Blank { since, .. }, Telling::Recovery) if sent.since(*since) >= common.config.term => {
-                self.learn(memory, cx.now());
-                self.group.found = self.group.found.max(epoch);
-                (self.group.coordinator, self.group.epoch) = (from, epoch);
-                self.group.state = State::Follower;
-                self.be_patient(common, cx);
+            (State::Blank { since, .. }, UpdateKind::Recovery) if sent.since(*since) >= common.config.term => {
+                self.merge_memory(memory, cx.now());
+                self.election.max_epoch = self.election.max_epoch.max(epoch);
+                (self.election.coordinator, self.election.epoch) = (from, epoch);
+                self.election.state = State::Follower;
+                self.reset_timeout(common, cx);
             }
-            (State::Blank { since, blanks }, Telling::Blank) if sent.since(*since) >= common.config.term => {
+            (State::Blank { since, blanks }, UpdateKind::Blank) if sent.since(*since) >= common.config.term => {
                 blanks.insert(from);
-                self.group.found = self.group.found.max(memory.found);
+                self.election.max_epoch = self.election.max_epoch.max(memory.max_epoch);
                 self.restarts(common, cx);
             }
             _ => {}
@@ -278,23 +280,23 @@ impl Replica {
 
     /// Resumes voting without memory if there can be no coordinator to recover from. Grace covers the lost promises.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
-        let State::Blank { blanks, .. } = &self.group.state else { return false };
+        let State::Blank { blanks, .. } = &self.election.state else { return false };
         let (quorum, blank) = (common.sender.replicas.quorum(), blanks.len() + 1);
         let is_so = blank > quorum.replicas() - quorum.votes();
         if is_so {
-            self.group.state = State::Follower;
-            self.be_patient(common, cx);
+            self.election.state = State::Follower;
+            self.reset_timeout(common, cx);
         }
         is_so
     }
 
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
-        if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
+        let (now, State::Candidate { votes }) = (cx.now(), &mut self.election.state) else { return };
+        if self.election.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
             // After a lease all clients of earlier coordinators have left. Epoch 0 has none.
-            let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
-            self.group.state = State::Office { votes: core::mem::take(votes), grace };
-            self.take_office(common, cx);
+            let grace = if self.election.epoch == 0 { Time::ZERO } else { now + common.config.lease };
+            self.election.state = State::Leading { votes: core::mem::take(votes), grace };
+            self.start_leading(common, cx);
         }
     }
 
@@ -307,15 +309,15 @@ impl Replica {
         cx: &mut Cx<'_, Coordinator>,
     ) {
         if common.config.majority_lease {
-            let is_mine = self.is_in_office(common, cx.now()) && epoch == self.group.epoch;
-            let State::Office { votes, .. } = &mut self.group.state else { return };
+            let is_mine = self.holds_lease(common, cx.now()) && epoch == self.election.epoch;
+            let State::Leading { votes, .. } = &mut self.election.state else { return };
             if !is_mine {
                 return;
             }
             let vote = &mut votes[from as usize];
             *vote = (*vote).max(Some(last_received));
         }
-        let (me, epoch, sent, front) = (self.index, self.group.epoch, cx.now(), self.front());
+        let (me, epoch, sent, front) = (self.index, self.election.epoch, cx.now(), self.front());
         common.send(from, Message::Ok { to: from, from: me, epoch, sent, front }, cx);
     }
 
@@ -323,12 +325,12 @@ impl Replica {
         let Message::Ok { from, epoch, sent, front, .. } = message else { return };
         if !common.config.majority_lease {
             cx.cancel_timer(Timer::Ping(self.index));
-            let deferred = core::mem::take(&mut self.group.deferred);
-            return deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
+            let deferred = core::mem::take(&mut self.election.deferred);
+            return deferred.into_iter().for_each(|message| self.forward(message, common, cx));
         }
-        let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        if self.group.state == State::Follower && is_free && epoch >= self.group.found {
-            self.group.found = epoch;
+        let is_free = self.election.promised <= cx.now() || self.election.coordinator == from;
+        if self.election.state == State::Follower && is_free && epoch >= self.election.max_epoch {
+            self.election.max_epoch = epoch;
             self.follow(from, epoch, sent, common, cx);
             self.drop_before(front);
         }
@@ -338,7 +340,7 @@ impl Replica {
     /// expired.
     pub fn start_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
-            self.wake_up(common, cx);
+            self.start_timer(common, cx);
         } else {
             self.ask_for_memory(common, cx);
         }
@@ -358,49 +360,49 @@ impl Replica {
                 return;
             }
             self.recoveries.push((from, sent));
-            if from == self.group.coordinator {
+            if from == self.election.coordinator {
                 self.elect_in_print(common, cx);
             }
             return if self.is_coordinator() {
-                self.send_memory(from, sent, Telling::Recovery, common, cx);
+                self.send_memory(from, sent, UpdateKind::Recovery, common, cx);
             } else {
-                self.pass_on(message, common, cx);
+                self.ping_then_forward(message, common, cx);
             };
         }
-        if self.group.is_blank() {
-            self.send_memory(from, sent, Telling::Blank, common, cx);
-        } else if self.is_in_office(common, cx.now()) {
-            self.send_memory(from, sent, Telling::Recovery, common, cx);
+        if self.election.is_blank() {
+            self.send_memory(from, sent, UpdateKind::Blank, common, cx);
+        } else if self.holds_lease(common, cx.now()) {
+            self.send_memory(from, sent, UpdateKind::Recovery, common, cx);
         }
     }
 
-    fn send_memory(&self, to: u32, sent: Time, why: Telling, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let (epoch, memory) = (self.group.epoch, self.memory());
-        common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
+    fn send_memory(&self, to: u32, sent: Time, kind: UpdateKind, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (epoch, memory) = (self.election.epoch, self.memory());
+        common.send(to, Message::Update { to, from: self.index, kind, sent, epoch, memory }, cx);
     }
 
     /// *active(Coordinator)*, in print.
-    pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
+    pub fn ping_then_forward(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (to, from, epoch) = (self.election.coordinator, self.index, self.election.epoch);
         common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
-        self.group.deferred.push(message);
+        self.election.deferred.push(message);
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        self.group.clock += 1;
-        (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
+        self.election.clock += 1;
+        (self.election.coordinator, self.election.epoch) = (self.index, self.election.clock);
         self.announce(self.others(common), common, cx);
-        let deferred = core::mem::take(&mut self.group.deferred);
-        deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
+        let deferred = core::mem::take(&mut self.election.deferred);
+        deferred.into_iter().for_each(|message| self.forward(message, common, cx));
     }
 
-    pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let coordinator = self.group.coordinator;
+    pub fn forward(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let coordinator = self.election.coordinator;
         match message {
             Message::Request { .. } if self.is_coordinator() => self.answer(message, common, cx),
             Message::Recover { from, sent, .. } if self.is_coordinator() => {
-                self.send_memory(from, sent, Telling::Recovery, common, cx);
+                self.send_memory(from, sent, UpdateKind::Recovery, common, cx);
             }
             Message::Request { client, stamp, place, holds, inside, newest, sent, .. } => {
                 let (to, alone) = (coordinator, false);
@@ -432,13 +434,13 @@ mod tests {
         for (from, epoch, follows) in [(1, 4, (1, 7)), (0, 3, (1, 7)), (1, 7, (1, 7)), (0, 9, (0, 9))] {
             let mut effects = Vec::new();
             let mut cx = Cx::new(me, now, &mut rng, &mut effects);
-            let group = Group { coordinator: 1, epoch: 7, found: 7, ..Group::default() };
-            let mut replica = Replica::new(2, group);
+            let election = Election { coordinator: 1, epoch: 7, max_epoch: 7, ..Election::default() };
+            let mut replica = Replica::new(2, election);
             let front = Place { epoch: 0, count: 1 };
             replica.on_ok(Message::Ok { to: 2, from, epoch, sent: now, front }, &mut common, &mut cx);
-            assert_eq!((replica.group.coordinator, replica.group.epoch), follows, "R{from} in epoch {epoch}");
+            assert_eq!((replica.election.coordinator, replica.election.epoch), follows, "R{from} in epoch {epoch}");
             let is_received = (from, epoch) == follows;
-            assert_eq!(replica.group.promised > now, is_received, "R{from} in epoch {epoch}");
+            assert_eq!(replica.election.promised > now, is_received, "R{from} in epoch {epoch}");
         }
     }
 }
