@@ -73,7 +73,7 @@ pub trait Actor: Sized {
     /// Applies a write that a crash interrupted: none of it, all of it, or a part.
     fn tear(_disk: &mut Self::Disk, _write: Self::Write, _rng: &mut Rng) {}
 
-    /// Discards unsynced writes ([`Effect::Keep`]) when the machine of a crashed peer reboots.
+    /// Discards unsynced writes ([`Effect::WriteUnsynced`]) when the machine of a crashed peer reboots.
     fn reboot(_disk: &mut Self::Disk) {}
 
     fn lose(disk: &mut Self::Disk) {
@@ -156,7 +156,7 @@ pub enum Effect<A: Actor> {
     /// Write to the disk. Writes complete in order, one at a time.
     Write(A::Write),
     /// Write to storage that survives a crash of the peer but not of its machine. Takes effect immediately.
-    Keep(A::Write),
+    WriteUnsynced(A::Write),
     Note(A::Note),
     /// An unexpected message was dropped. Breaks a rule in a run without faults.
     Unexpected {

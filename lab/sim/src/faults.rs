@@ -119,6 +119,36 @@ impl Cut {
     }
 }
 
+/// A random fault of peers or disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    Crash,
+    /// A crash for good.
+    Death,
+    Freeze,
+    Partition,
+    /// A crash in which the peer loses its disk.
+    DiskLoss,
+    /// A crash of all peers.
+    Outage,
+    SlowDisk,
+    FullDisk,
+}
+
+impl FaultKind {
+    /// In the order in which the first ones are drawn.
+    pub const ALL: [Self; 8] = [
+        Self::Crash,
+        Self::Death,
+        Self::Freeze,
+        Self::Partition,
+        Self::DiskLoss,
+        Self::Outage,
+        Self::SlowDisk,
+        Self::FullDisk,
+    ];
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
     Never,
@@ -131,8 +161,7 @@ pub(crate) enum Crash {
 /// Draws faults, each kind from its own stream, so that they change neither the workload nor the network.
 #[derive(Debug)]
 pub(crate) struct Injector {
-    faults: Faults,
-    is_rough: bool,
+    pub faults: Faults,
     is_lossy: bool,
     /// The stream of loss, duplication, client crashes and resets.
     rng: Rng,
@@ -148,7 +177,7 @@ pub(crate) struct Injector {
     clocks: u64,
     drawn_clocks: Vec<Clock>,
     /// No partition, freeze, crash or reset begins.
-    is_calm: bool,
+    pub is_calm: bool,
     /// The number of the last partition, and its end.
     partition: (u64, Time),
     /// Two peers that are disconnected for good.
@@ -156,7 +185,7 @@ pub(crate) struct Injector {
     conditions: Vec<Condition>,
     /// The times of the last resets.
     resets: VecDeque<Time>,
-    mishaps: Mishaps,
+    pub mishaps: Mishaps,
 }
 
 /// Counts of faults that hit messages.
@@ -184,7 +213,6 @@ impl Injector {
         let cuts = faults.partitions.is_some() || faults.cut_off.is_some() || faults.down_after_reset.is_some();
         Self {
             faults,
-            is_rough: faults != Faults::default(),
             is_lossy: faults.loss > 0.0 || faults.duplication > 0.0 || cuts,
             rng: Rng::stream(seed, 3),
             delays: Rng::stream(seed, 6),
@@ -205,14 +233,6 @@ impl Injector {
             resets: VecDeque::new(),
             mishaps: Mishaps::default(),
         }
-    }
-
-    pub fn mishaps(&self) -> Mishaps {
-        self.mishaps
-    }
-
-    pub fn is_rough(&self) -> bool {
-        self.is_rough
     }
 
     /// Ends the partition and repairs the disks; no further fault of a peer begins. Messages are still lost and
@@ -330,8 +350,36 @@ impl Injector {
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
-    pub fn next_crash(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
+    /// Returns the time until the next fault of this kind and, where it is drawn beforehand, its duration.
+    pub fn next(&mut self, kind: FaultKind) -> Option<(Span, Span)> {
+        if self.is_calm {
+            return None;
+        }
+        let (spells, rng) = match kind {
+            FaultKind::Crash => (self.faults.crashes, &mut self.crashes),
+            FaultKind::Death => {
+                return self.faults.deaths.map(|every| (self.crashes.exponential(every), Span::ZERO));
+            }
+            FaultKind::Freeze => (self.faults.freezes, &mut self.freezes),
+            FaultKind::Partition => (self.faults.partitions.map(|(_, spells)| spells), &mut self.partitions),
+            FaultKind::DiskLoss => (self.faults.disk_losses, &mut self.disks),
+            FaultKind::Outage => (self.faults.outages, &mut self.outages),
+            FaultKind::SlowDisk => (self.faults.slow_disks, &mut self.disks),
+            FaultKind::FullDisk => (self.faults.full_disks, &mut self.disks),
+        };
+        let Spells { every, last } = spells?;
+        let after = rng.exponential(every);
+        let is_drawn_later = matches!(kind, FaultKind::Outage | FaultKind::FullDisk);
+        Some((after, if is_drawn_later { Span::ZERO } else { rng.exponential(last) }))
+    }
+
+    /// Draws the downtime of one peer after an outage or a full disk.
+    pub fn downtime(&mut self, kind: FaultKind) -> Span {
+        match (kind, self.faults.outages, self.faults.full_disks) {
+            (FaultKind::Outage, Some(outages), _) => self.outages.exponential(outages.last),
+            (FaultKind::FullDisk, _, Some(full_disks)) => self.disks.exponential(full_disks.last),
+            _ => Span::ZERO,
+        }
     }
 
     pub fn takes_another(&mut self) -> bool {
@@ -342,53 +390,9 @@ impl Injector {
         happens(self.faults.reboots, &mut self.reboots)
     }
 
-    pub fn next_disk_loss(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.disk_losses.filter(|_| !self.is_calm)?, &mut self.disks)
-    }
-
-    pub fn next_outage(&mut self) -> Option<Span> {
-        Some(self.outages.exponential(self.faults.outages.filter(|_| !self.is_calm)?.every))
-    }
-
-    pub fn outage_lasts(&mut self) -> Span {
-        self.faults.outages.map_or(Span::ZERO, |spells| self.outages.exponential(spells.last))
-    }
-
-    pub fn next_slow_disk(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.slow_disks.filter(|_| !self.is_calm)?, &mut self.disks)
-    }
-
-    pub fn next_full_disk(&mut self) -> Option<Span> {
-        Some(self.disks.exponential(self.faults.full_disks.filter(|_| !self.is_calm)?.every))
-    }
-
-    pub fn full_disk_lasts(&mut self) -> Span {
-        self.faults.full_disks.map_or(Span::ZERO, |spells| self.disks.exponential(spells.last))
-    }
-
-    pub fn next_death(&mut self) -> Option<Span> {
-        Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
-    }
-
-    pub fn next_freeze(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.freezes.filter(|_| !self.is_calm)?, &mut self.freezes)
-    }
-
-    pub fn next_partition(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.partitions.filter(|_| !self.is_calm)?.1, &mut self.partitions)
-    }
-
     /// Returns the stream that chooses the affected peers.
     pub fn victims(&mut self) -> &mut Rng {
         &mut self.crashes
-    }
-
-    pub fn quiet(&self) -> Span {
-        self.faults.quiet
-    }
-
-    pub fn is_calm(&self) -> bool {
-        self.is_calm
     }
 
     /// Records a crash: pending events belong to the previous life. Temporary peers never restart.
@@ -434,25 +438,12 @@ impl Injector {
         cuts && self.partition.0 == number && now < self.partition.1
     }
 
-    pub fn catastrophe(&self) -> Option<(f64, Span)> {
-        self.faults.catastrophe
-    }
-
-    pub fn detection(&self) -> Option<Span> {
-        self.faults.detection
-    }
-
     /// A frozen peer stays as it is, since its deferred events must keep their order.
     pub fn freeze(&mut self, now: Time, peer: PeerId, last: Span) {
         let frozen_until = &mut self.condition_mut(peer).frozen_until;
         if *frozen_until <= now {
             *frozen_until = now + last;
         }
-    }
-
-    #[inline]
-    pub fn can_freeze(&self) -> bool {
-        self.faults.freezes.is_some()
     }
 
     #[inline]
@@ -496,10 +487,6 @@ fn happens(share: f64, rng: &mut Rng) -> bool {
     share > 0.0 && rng.chance(share)
 }
 
-fn spell(spells: Spells, rng: &mut Rng) -> Option<(Span, Span)> {
-    Some((rng.exponential(spells.every), rng.exponential(spells.last)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,7 +494,7 @@ mod tests {
     const UNPRIVILEGED: (PeerId, PeerId) = (PeerId::new(0), PeerId::new(1));
 
     #[test]
-    fn shares_are_kept() {
+    fn injector_keeps_fault_shares() {
         let replica_life = Some(Span::from_secs(30));
         let faults = Faults { loss: 0.1, duplication: 0.2, client_crash: 0.3, replica_life, ..Faults::default() };
         let mut injector = Injector::new(faults, 1);
@@ -522,26 +509,21 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_nothing_is_drawn() {
+    fn injector_without_faults_draws_nothing() {
         let mut injector = Injector::new(Faults::default(), 1);
         let before = format!("{injector:?}");
         let (one, other) = UNPRIVILEGED;
         assert_eq!((injector.copies(Time::ZERO, one, other), injector.delay(Time::ZERO)), (1, Span::ZERO));
         assert_eq!((injector.crash(), injector.life(), injector.withdrawal()), (Crash::Never, None, None));
-        assert_eq!(
-            (injector.next_crash(), injector.next_death(), injector.next_freeze(), injector.next_partition()),
-            Default::default()
-        );
-        assert_eq!((injector.next_disk_loss(), injector.next_outage(), injector.takes_another()), Default::default());
-        assert_eq!((injector.next_slow_disk(), injector.next_full_disk()), Default::default());
+        assert!(FaultKind::ALL.iter().all(|kind| injector.next(*kind).is_none()) && !injector.takes_another());
         injector.entered(Time::ZERO, one);
-        assert!(injector.thaws(Time::ZERO, one).is_none() && injector.clock(one).is_none() && !injector.is_rough());
+        assert!(injector.thaws(Time::ZERO, one).is_none() && injector.clock(one).is_none());
         assert_eq!(format!("{injector:?}"), before);
     }
 
     /// Counts the pairs that each cut separates: not at all, one way, both ways.
     #[test]
-    fn partitions_cut_what_they_say() {
+    fn cuts_separate_expected_pairs() {
         let pairs = |cut: Cut| {
             let peers = || (0..30).map(PeerId::new);
             let cut = |from, to| cut.parts(5, from, to);

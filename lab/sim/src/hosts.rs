@@ -89,7 +89,7 @@ impl<A: Actor> Hosts<A> {
     }
 
     /// Writes at once to storage that survives a crash of the peer but not of its machine.
-    pub fn keep(&mut self, peer: PeerId, write: A::Write) {
+    pub fn write_unsynced(&mut self, peer: PeerId, write: A::Write) {
         A::write(&mut self.disks[peer.index()].disk, write);
     }
 
@@ -119,12 +119,6 @@ impl<A: Actor> Hosts<A> {
     pub fn put_back(&mut self, peer: PeerId, actor: A) {
         let before = self.residents[peer.index()].replace(actor);
         assert!(before.is_none(), "peer {peer} was not down");
-    }
-
-    /// Returns all permanent peers that are up.
-    pub fn up(&self) -> impl Iterator<Item = PeerId> {
-        let is_up = |(number, resident): (usize, &Option<A>)| resident.is_some().then(|| PeerId::new(number as u64));
-        self.residents.iter().enumerate().filter_map(is_up)
     }
 
     /// Returns the number of permanent peers, including those that are down.

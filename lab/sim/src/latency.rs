@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_are_read() {
+    fn latency_models_are_parsed() {
         for (text, model) in [
             ("constant:1s", Model::Constant(ms(1000))),
             ("uniform:0s..200ms", Model::Uniform { low: ms(0), high: ms(200) }),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_are_refused_and_the_sentence_that_says_why() {
+    fn malformed_latency_models_are_refused() {
         for (text, sentence) in [
             ("", "unknown latency \"\""),
             ("fast", "unknown latency \"fast\": use constant:1s, uniform:"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_has_one_delay_both_ways_and_for_ever() {
+    fn pair_delay_is_symmetric_and_constant() {
         let mut rng = Rng::new(1);
         for model in ["uniform:10ms..200ms", "king"] {
             let (latency, again) = (build(model, 60, 7), build(model, 60, 7));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_range_are_reached() {
+    fn uniform_delays_reach_both_ends() {
         let latency = build("uniform:3ns..5ns", 0, 3);
         let mut found: Vec<u64> =
             (1..200).map(|b| latency.sample(peer(0), peer(b), &mut Rng::new(0)).as_nanos()).collect();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_drawn_for_every_message() {
+    fn jitter_differs_per_message() {
         let latency = build("jitter:10ms..20ms", 2, 1);
         assert!(latency.varies());
         assert!(!build("jitter:10ms..10ms", 2, 1).varies());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_constant() {
+    fn constant_latency_never_varies() {
         let latency = build("constant:1s", 2, 1);
         assert_eq!(latency.sample(peer(0), peer(1), &mut Rng::new(1)), ms(1000));
         assert!(!latency.varies());

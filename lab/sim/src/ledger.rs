@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_in_any_order_and_each_once() {
+    fn ledger_removes_each_request_once() {
         let mut ledger = Ledger::default();
         let mut ask = |n| ledger.ask(PeerId::new(n), 0, Time::from_nanos(n), false).ticket;
         let tickets = [ask(0), ask(1), ask(2), ask(3)];

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn earlier_first_and_first_pushed_first() {
+    fn queue_orders_by_time_then_push() {
         let mut queue: Queue<_, ()> = Queue::with_capacity(0);
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(Time::from_nanos(at), name);
@@ -210,7 +210,7 @@ mod tests {
 
     /// Compares with a tree: some events posted where allowed, pushed otherwise, among others.
     #[test]
-    fn what_is_posted_keeps_its_place_among_what_is_pushed() {
+    fn posted_messages_stay_in_order_among_pushed() {
         let mut rng = Rng::new(1);
         let (mut queue, mut tree) = (Queue::<u64, u64>::with_capacity(0), BTreeMap::new());
         let (mut now, mut posts) = (Time::ZERO, 0);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn queue_reuses_slab_entries() {
         let mut queue: Queue<_, ()> = Queue::with_capacity(2);
         for round in 0..1000 {
             queue.push(Time::from_nanos(round), round);

@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_summary() {
+    fn empty_input_has_no_summary() {
         assert_eq!(Summary::of(&mut []), None);
         assert_eq!(mean(&[]), None);
     }
 
     #[test]
-    fn a_mean_does_not_depend_on_the_order() {
+    fn mean_is_independent_of_order() {
         let values: Vec<Span> = (0..1000).map(|n| Span::from_nanos(n * n * 7919 % 1_000_003)).collect();
         let reversed: Vec<Span> = values.iter().rev().copied().collect();
         assert_eq!(mean(&values), mean(&reversed));

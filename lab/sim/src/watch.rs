@@ -120,7 +120,10 @@ pub trait Watch<A: Actor> {
 impl<A: Actor, W: Watch<A>> Watch<A> for Option<W> {
     #[inline(always)]
     fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
-        self.as_mut().map_or(Ok(()), |watcher| watcher.on(now, event))
+        match self {
+            Some(watcher) => watcher.on(now, event),
+            None => Ok(()),
+        }
     }
 
     fn fill(&mut self, sheet: &mut Sheet) {
@@ -160,9 +163,17 @@ pub(crate) struct Watchers<'a, A: Actor, W> {
 impl<A: Actor, W: Watch<A>> Watchers<'_, A, W> {
     #[inline(always)]
     pub fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
-        if let Some(observer) = &mut self.observer {
-            observer.on(now, event)?;
+        if self.observer.is_some() {
+            self.observe(now, event)?;
         }
         self.rules.on(now, event)
+    }
+
+    #[cold]
+    fn observe(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match &mut self.observer {
+            Some(observer) => observer.on(now, event),
+            None => Ok(()),
+        }
     }
 }

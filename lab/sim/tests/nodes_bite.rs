@@ -30,7 +30,7 @@ fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
 /// Runs a seed with a mutation, and returns the violation if it is one of those expected.
 fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
     let what = plan_with(mistake, seed).run().err()?.violation.to_string();
-    words.iter().any(|word| what.contains(word)).then_some((seed, what))
+    words.iter().any(|text| what.contains(text)).then_some((seed, what))
 }
 
 /// Too many holders.

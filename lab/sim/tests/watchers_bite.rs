@@ -167,7 +167,7 @@ fn each_fault_is_detected_by_its_watcher() {
 }
 
 #[test]
-fn without_a_fault_nothing_is_seen() {
+fn correct_protocol_breaks_no_rule() {
     assert_eq!(run(Fault::None), Ok(()));
 }
 

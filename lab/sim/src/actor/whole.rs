@@ -251,7 +251,7 @@ impl Whole {
             node::Effect::Belongs(cluster) => {
                 self.write(Write::Cluster(cluster), Some(node::Input::ClusterRecorded), out)
             }
-            node::Effect::Record(entry) => out.push(Effect::Keep(Write::Journal(entry))),
+            node::Effect::Record(entry) => out.push(Effect::WriteUnsynced(Write::Journal(entry))),
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),

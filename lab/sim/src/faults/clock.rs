@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_the_first_at_which_the_clock_shows_it() {
+    fn clock_when_returns_first_moment() {
         let rng = &mut Rng::new(1);
         for _ in 0..1000 {
             let clock = Clock::drawn(rng, Span::from_secs(1), 10_000);

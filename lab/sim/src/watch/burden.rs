@@ -51,7 +51,7 @@ mod tests {
     use crate::ledger::Ledger;
 
     #[test]
-    fn the_busiest_got_most_and_the_last_entry_counts() {
+    fn burden_reports_busiest_peer_and_last_entry() {
         let mut burden = Burden::default();
         let watch: &mut dyn Watch<Bare<Bv95>> = &mut burden;
         let mut ledger = Ledger::default();

@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_cycle_is_seen_at_once() {
+    fn short_parent_cycle_is_detected_at_once() {
         let mut tree = chain(5);
         assert_eq!(tree.turn(PeerId::new(1), None), Ok(()));
         assert_eq!(tree.turn(PeerId::new(1), Some(PeerId::new(4))), Err(lead_back(PeerId::new(1))));
     }
 
     #[test]
-    fn a_long_cycle_is_seen_when_the_tree_is_looked_over() {
+    fn long_parent_cycle_is_detected_by_full_check() {
         let peers = 10 * FOLLOWED;
         let mut tree = chain(peers);
         assert_eq!(tree.look_over(), Ok(()));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steady_state_has_a_beginning_and_an_end() {
+    fn steady_state_omits_warm_up_and_drain() {
         let mut waits = Waits::new(3, 1, 3, 1);
         // Peer 0 never requests. Peer 1 ends its three entries first; later entries of peer 2 are not in the steady
         // state.

@@ -156,7 +156,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
 
     #[inline]
     fn is_served(world: &World<'_, A, Self>) -> bool {
-        world.load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty()
+        world.load.thinking == 0 && world.ledger.waiting() == 0 && world.inside.is_empty()
     }
 
     fn resume(world: &mut World<'_, A, Self>) {
@@ -171,7 +171,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     #[inline]
     fn is_over(world: &World<'_, A, Self>, at: Time) -> bool {
         let load = &world.load;
-        let has_ended = || world.has_come_to_rest() || Self::is_served(world);
+        let has_ended = || world.has_come_to_rest || Self::is_served(world);
         at.since(load.progress) > load.patience || (load.is_lenient && has_ended())
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_times_that_make_no_sense_are_refused() {
+    fn malformed_hold_times_are_refused() {
         for (text, start) in [
             ("", "\"\" is not a duration"),
             ("10", "\"10\" is not a duration"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_have_the_mean_they_claim() {
+    fn hold_samples_have_the_stated_mean() {
         for text in ["10s", "exp:10s", "two-point:1s/100s"] {
             let hold: Hold = text.parse().unwrap();
             let mut rng = Rng::new(1);

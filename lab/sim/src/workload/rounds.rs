@@ -212,7 +212,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
     }
 
     fn is_served(world: &World<'_, A, Self>) -> bool {
-        world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
+        world.load.drains && world.ledger.waiting() == 0 && world.inside.is_empty()
     }
 
     /// All other peers are in the overlay. Restarted peers serve as replicas only.
@@ -296,13 +296,13 @@ fn next_round<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
 /// Ends the rounds: holders release at once, and resets end.
 fn drain<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     world.load.drains = true;
-    world.calm_down();
+    world.injector.calm_down();
     holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
 }
 
 /// Returns all holders, in an order independent of their entry.
 fn holders<A: Routing>(world: &Swarm<'_, '_, A>) -> Vec<Client> {
-    let mut holders = world.inside().to_vec();
+    let mut holders = world.inside.to_vec();
     holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
     holders
 }

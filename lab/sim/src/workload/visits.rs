@@ -185,8 +185,8 @@ fn voters(world: &On<'_>, peer: PeerId) -> (Conf, Option<VoterId>) {
 
 /// Ends the faults. All hosts return, and after a while the last clients arrive.
 fn calm(world: &mut On<'_>) -> Result<(), Broken> {
-    world.calm_down();
-    world.deliver_all();
+    world.injector.calm_down();
+    world.injector.deliver_all();
     world.load.phase = Phase::Settling;
     for peer in world.load.started.clone() {
         world.command(peer, Command::Patience(true))?;
@@ -219,7 +219,7 @@ fn rift(world: &mut On<'_>) {
         others.sort_unstable();
         let [one, other] = [(); 2].map(|()| others.swap_remove(world.load.rng.below(others.len() as u64) as usize));
         world.load.counts.rifts += 1;
-        world.rift(one, other);
+        world.injector.rift(one, other);
     }
 }
 
@@ -255,7 +255,7 @@ impl Workload<Whole> for InVisits {
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
                 // Clients of a frozen peer cannot request.
-                let is_crowded = world.ledger().waiting() >= most_waiting;
+                let is_crowded = world.ledger.waiting() >= most_waiting;
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
@@ -267,7 +267,7 @@ impl Workload<Whole> for InVisits {
             Event::Calm => calm(world),
             Event::Resume(peer, ticket) => {
                 let is_it = |client: &&Client| client.ticket == ticket && world.is_orphan(ticket);
-                let client = world.inside().iter().find(is_it).copied();
+                let client = world.inside.iter().find(is_it).copied();
                 let resource = client.filter(|_| world.load.started.contains(&peer)).map(|client| client.resource);
                 resource.map_or(Ok(()), |resource| world.command(peer, Command::Resume(ticket, resource)))
             }
@@ -307,7 +307,7 @@ impl Workload<Whole> for InVisits {
     /// All clients are served or notified, or it took too long: then the watchers report the unserved ones.
     fn is_over(world: &On<'_>, at: Time) -> bool {
         let last = world.load.last;
-        let done = world.ledger().waiting() == 0 && world.inside().is_empty();
+        let done = world.ledger.waiting() == 0 && world.inside.is_empty();
         (at > last && done) || at > last + PATIENCE
     }
 
@@ -339,7 +339,7 @@ impl Workload<Whole> for InVisits {
     /// Most of its remaining holders contact it at some time; others never do.
     fn on_restarted(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
         let inside: Vec<Ticket> =
-            world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
+            world.inside.iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
         for ticket in inside {
             let (comes, after) = (world.load.rng.chance(0.7), world.load.rng.between(Span::ZERO, COMES));
             if comes {
@@ -369,7 +369,7 @@ impl Workload<Whole> for InVisits {
                 world.load.counts.returned += 1;
                 world.adopt(ticket);
                 // Half of them release it at some time, the others let it expire.
-                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
                 let leaves = world.load.rng.chance(0.5);
                 let stay = world.load.rng.exponential(world.load.visits.stay);
                 if let Some(client) = client.filter(|_| leaves) {
@@ -381,7 +381,7 @@ impl Workload<Whole> for InVisits {
                 world.load.counts.resumed += 1;
                 world.adopt(ticket);
                 let stay = world.load.rng.exponential(world.load.visits.stay);
-                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
                 if let Some(client) = client {
                     world.leave_at(world.now() + stay, &client);
                 }

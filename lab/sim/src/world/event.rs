@@ -1,6 +1,7 @@
 use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
+use crate::faults::FaultKind;
 
 pub(super) enum Scheduled<A: Actor, E> {
     Arrive {
@@ -57,18 +58,10 @@ pub(super) enum Scheduled<A: Actor, E> {
 }
 
 pub(super) enum Fault {
-    /// A peer crashes for this long.
-    Crash(Span),
-    Death,
-    /// A peer crashes for this long and loses its disk.
-    DiskLoss(Span),
-    Outage,
-    SlowDisk(Span),
-    FullDisk,
-    /// This share of the peers crashes for good.
-    Catastrophe(f64),
-    Freeze(Span),
-    Partition(Span),
     /// The first fault of each kind is drawn.
     First,
+    /// This share of the peers crashes for good.
+    Catastrophe(f64),
+    /// A random fault and, if it was drawn, its duration.
+    Random(FaultKind, Span),
 }

@@ -105,7 +105,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
                     self.arrive_apart(from, to, message)?;
                 }
                 Came::Gone(peers) => {
-                    if let Some(after) = self.injector.detection() {
+                    if let Some(after) = self.injector.faults.detection {
                         let at = self.now.max(outside.now()) + after;
                         peers.into_iter().for_each(|peer| self.queue.push(at, Scheduled::Gone(peer)));
                     }
