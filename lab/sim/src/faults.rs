@@ -1,5 +1,3 @@
-//! Faults, independent of the kind of peer and the workload.
-
 mod clock;
 
 use std::collections::VecDeque;
@@ -8,72 +6,59 @@ use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
-/// The mean delay, exponential, between a request and its client's crash or withdrawal: five mean round trips of the
-/// Sigma paper's networks.
+/// Five mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
-/// Only these clocks are cached: temporary peers have higher numbers and are too many.
 const MAX_CLOCKS: usize = 10_000;
 
-/// The faults of a run and their rates; by default none. Each kind has its own random stream, except the first four.
+/// The faults of a run and their rates; by default none. Durations are means of exponential distributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// No fault before this time, except crashing or withdrawing clients, and clocks.
     pub quiet: Span,
-    /// Shares of messages.
     pub loss: f64,
-    /// Each copy has its own delay.
     pub duplication: f64,
     /// The share of clients that crash for good with their peer: half of them some time after their request, half as
     /// soon as they hold.
     pub client_crash: f64,
-    /// The mean time until a replica loses its memory; exponential.
     pub replica_life: Option<Span>,
-    /// At most this many replicas reset within any such time; further resets are skipped.
+    /// At most this many replicas reset within any such time.
     pub resets_at_most: Option<(usize, Span)>,
     /// Numbers the lives of replicas 1, 2, 3 … instead of by clock readings.
     pub counted_lives: bool,
-    /// The mean time for which a peer is disconnected after a reset.
     pub down_after_reset: Option<Span>,
-    /// The share of messages that are delayed, and their mean delay; exponential. On ordered links they also delay the
-    /// messages behind them.
+    /// A share of the messages. On ordered links they also delay the messages behind them.
     pub delays: Option<(f64, Span)>,
-    /// Crashes of a peer with all its clients. It restarts from its disk.
     pub crashes: Option<Spells>,
     /// The share of crashes that hit a second peer at the same moment.
     pub both: f64,
-    /// The share of crashes that reboot the peer's machine.
     pub reboots: f64,
-    /// The mean time between two crashes for good.
+    /// Crashes for good.
     pub deaths: Option<Span>,
-    /// Crashes in which the peer loses its disk.
     pub disk_losses: Option<Spells>,
-    /// Crashes of all peers at once. Each restarts after its own time.
+    /// All peers crash at once, and each restarts after its own time.
     pub outages: Option<Spells>,
-    /// Periods in which a write takes up to three seconds.
     pub slow_disks: Option<Spells>,
     /// The next write fails, and its peer crashes and restarts with free space.
     pub full_disks: Option<Spells>,
     /// A frozen peer handles nothing, and then everything at once.
     pub freezes: Option<Spells>,
     pub partitions: Option<(Cut, Spells)>,
-    /// The share of clients that are disconnected as soon as they hold, and for how long on average.
+    /// The share of clients that are disconnected as soon as they hold, and for how long.
     pub cut_off: Option<(f64, Span)>,
-    /// The share of clients that withdraw or release early, some time after their request.
+    /// The share of clients that withdraw or release early.
     pub withdrawals: f64,
-    /// The share of peers that crash for good at one moment, and the time since the start.
+    /// The share of peers that crash for good at one moment, and when.
     pub catastrophe: Option<(f64, Span)>,
-    /// The delay after which a peer that has crashed, or is still frozen or parted, is reported gone. The report is
-    /// never revoked.
+    /// After this delay, a peer that has crashed, or is still frozen or parted, is reported gone for good.
     pub detection: Option<Span>,
-    /// The bounds of clock errors: offset, and rate in parts per million.
+    /// The bounds of offset, and of rate in parts per million.
     pub clocks: Option<(Span, u64)>,
 }
 
 impl Faults {
-    /// Returns the longest mean time for which a peer or message is temporarily out of reach.
     pub(crate) fn longest_spell(&self) -> Span {
         let spells = [self.crashes, self.freezes, self.partitions.map(|(_, spells)| spells)].into_iter().flatten();
         let shares = [self.delays, self.cut_off].into_iter().flatten();
@@ -82,10 +67,9 @@ impl Faults {
     }
 }
 
-/// Faults that begin at random moments and end; both times are exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spells {
-    /// The mean time between two beginnings, in the whole world.
+    /// In the whole world.
     pub every: Span,
     pub last: Span,
 }
@@ -93,9 +77,8 @@ pub struct Spells {
 /// The pairs that a partition separates, drawn again for each partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Two sides of about the same size are disconnected.
     Whole,
-    /// The first side receives nothing from the second; the second receives from the first.
+    /// The first of two sides receives nothing from the second.
     OneWay,
     /// Two sides are disconnected; a third of the peers is connected to both.
     Partial,
@@ -104,7 +87,6 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Whether the partition with this number drops messages from `from` to `to`.
     fn parts(self, number: u64, from: PeerId, to: PeerId) -> bool {
         let side = |peer: PeerId, sides| mix(number ^ mix(peer.get())) % sides;
         match self {
@@ -119,17 +101,13 @@ impl Cut {
     }
 }
 
-/// A random fault of peers or disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     Crash,
-    /// A crash for good.
     Death,
     Freeze,
     Partition,
-    /// A crash in which the peer loses its disk.
     DiskLoss,
-    /// A crash of all peers.
     Outage,
     SlowDisk,
     FullDisk,
@@ -152,9 +130,7 @@ impl FaultKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
     Never,
-    /// This long after its request, in any state.
     After(Span),
-    /// As soon as it holds.
     Inside,
 }
 
@@ -163,7 +139,7 @@ pub(crate) enum Crash {
 pub(crate) struct Injector {
     pub faults: Faults,
     is_lossy: bool,
-    /// The stream of loss, duplication, client crashes and resets.
+    /// Of loss, duplication, client crashes and resets.
     rng: Rng,
     delays: Rng,
     crashes: Rng,
@@ -178,17 +154,15 @@ pub(crate) struct Injector {
     drawn_clocks: Vec<Clock>,
     /// No partition, freeze, crash or reset begins.
     pub is_calm: bool,
-    /// The number of the last partition, and its end.
+    /// Its number and end.
     partition: (u64, Time),
-    /// Two peers that are disconnected for good.
+    /// Disconnected for good.
     rift: Option<(PeerId, PeerId)>,
     conditions: Vec<Condition>,
-    /// The times of the last resets.
     resets: VecDeque<Time>,
     pub mishaps: Mishaps,
 }
 
-/// Counts of faults that hit messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mishaps {
     pub lost: u64,
@@ -201,7 +175,6 @@ pub(crate) struct Mishaps {
 struct Condition {
     frozen_until: Time,
     cut_off_until: Time,
-    /// The number of its crashes.
     life: u32,
     writes_until: Time,
     slow_until: Time,
@@ -235,8 +208,7 @@ impl Injector {
         }
     }
 
-    /// Ends the partition and repairs the disks; no further fault of a peer begins. Messages are still lost and
-    /// duplicated.
+    /// No further fault of a peer begins. Messages are still lost and duplicated.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -253,7 +225,6 @@ impl Injector {
         (self.faults.loss, self.faults.duplication, self.faults.delays) = (0.0, 0.0, None);
     }
 
-    /// Returns how many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
         if self.is_lossy { self.copies_under_faults(now, from, to) } else { 1 }
@@ -312,7 +283,6 @@ impl Injector {
         withdraws.then(|| self.withdrawals.exponential(CRASH_AFTER))
     }
 
-    /// May disconnect a peer whose client has just acquired a slot.
     #[inline]
     pub fn entered(&mut self, now: Time, peer: PeerId) {
         if let Some((share, mean)) = self.faults.cut_off
@@ -327,7 +297,6 @@ impl Injector {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
 
-    /// Whether a replica may reset now; records the reset if so.
     pub fn resets(&mut self, now: Time, peer: PeerId) -> bool {
         if let Some((most, within)) = self.faults.resets_at_most {
             self.resets.retain(|&at| now.since(at) <= within);
@@ -342,7 +311,6 @@ impl Injector {
         true
     }
 
-    /// Returns the number of a replica's next life, after this many lives in the whole world.
     pub fn incarnation(&mut self, now: Time, peer: PeerId, lives: u64) -> u64 {
         if self.faults.counted_lives {
             return lives;
@@ -350,7 +318,7 @@ impl Injector {
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
-    /// Returns the time until the next fault of this kind and, where it is drawn beforehand, its duration.
+    /// The duration is zero if it is drawn later.
     pub fn next(&mut self, kind: FaultKind) -> Option<(Span, Span)> {
         if self.is_calm {
             return None;
@@ -373,7 +341,6 @@ impl Injector {
         Some((after, if is_drawn_later { Span::ZERO } else { rng.exponential(last) }))
     }
 
-    /// Draws the downtime of one peer after an outage or a full disk.
     pub fn downtime(&mut self, kind: FaultKind) -> Span {
         match (kind, self.faults.outages, self.faults.full_disks) {
             (FaultKind::Outage, Some(outages), _) => self.outages.exponential(outages.last),
@@ -390,12 +357,11 @@ impl Injector {
         happens(self.faults.reboots, &mut self.reboots)
     }
 
-    /// Returns the stream that chooses the affected peers.
     pub fn victims(&mut self) -> &mut Rng {
         &mut self.crashes
     }
 
-    /// Records a crash: pending events belong to the previous life. Temporary peers never restart.
+    /// Pending events belong to the previous life. Temporary peers never restart.
     pub fn crashed(&mut self, peer: PeerId, is_resident: bool) {
         if is_resident {
             let condition = self.condition_mut(peer);
@@ -408,8 +374,7 @@ impl Injector {
         self.condition(peer).life
     }
 
-    /// Starts a write that takes `takes` on a healthy disk. Returns when it ends, the peer's life, and whether it
-    /// fails.
+    /// Returns when the write ends, the peer's life, and whether it fails.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
         let is_slow = now < self.condition(peer).slow_until;
         let takes = if is_slow { self.disks.between(takes, SLOWEST_WRITE) } else { takes };
@@ -426,13 +391,11 @@ impl Injector {
         self.condition_mut(peer).is_full = true;
     }
 
-    /// Starts a partition and returns its number.
     pub fn part(&mut self, until: Time) -> u64 {
         self.partition = (self.partitions.bits(), until);
         self.partition.0
     }
 
-    /// Whether the partition with this number is current and drops messages from `from` to `one`.
     pub fn are_parted(&self, now: Time, number: u64, one: PeerId, from: PeerId) -> bool {
         let cuts = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(number, from, one));
         cuts && self.partition.0 == number && now < self.partition.1
@@ -521,7 +484,7 @@ mod tests {
         assert_eq!(format!("{injector:?}"), before);
     }
 
-    /// Counts the pairs that each cut separates: not at all, one way, both ways.
+    /// Pairs that are cut not at all, one way, both ways.
     #[test]
     fn cuts_separate_expected_pairs() {
         let pairs = |cut: Cut| {

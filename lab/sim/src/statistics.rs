@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `spans`, which it reorders; `None` if there are none.
+    /// Reorders `spans`.
     pub fn of(spans: &mut [Span]) -> Option<Self> {
         let mean = mean(spans)?;
         let max = spans.iter().max()?.as_secs_f64();
@@ -30,8 +30,7 @@ pub fn mean(spans: &[Span]) -> Option<f64> {
     (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
 }
 
-/// Returns, for each of the increasing percentages, the smallest of `spans` that at least that many of 100 do not
-/// exceed (nearest rank), in seconds. Reorders `spans`: each quantile is searched only above the previous one.
+/// Returns, for each of the increasing percentages, the nearest rank in seconds. Reorders `spans`.
 ///
 /// # Panics
 /// If `spans` is empty.

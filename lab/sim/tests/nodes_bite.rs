@@ -36,7 +36,7 @@ fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
 /// Too many holders.
 const TWO: &[&str] = &["enters as holder", "gives fencing number"];
 /// A client is not served.
-const STUCK: &[&str] = &["never served", "who was to be served", "waited since", "waiting since"];
+const STUCK: &[&str] = &["never served", "which must be served", "waited since", "waiting since"];
 /// … or a node's assertion fails first.
 const TWO_OR_ASSERTED: &[&str] = &["enters as holder", "gives fencing number", "has panicked"];
 /// A node's assertion fails.

@@ -12,14 +12,13 @@ pub struct Exclusion {
     resources: Vec<Inside>,
     counts: bool,
     sees_instants: bool,
-    /// The last client that released at the moment of its entry: its peer, resource and time.
+    /// The last client that released at the moment of its entry.
     leaver: Option<(PeerId, usize, Time)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Inside {
     inside: usize,
-    /// The time of the last entry, and the tickets of that moment.
     entered: (Time, Vec<Ticket>),
     /// Clients that entered and released at one moment.
     passed: Vec<Passed>,

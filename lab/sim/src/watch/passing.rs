@@ -51,8 +51,11 @@ impl Passing {
             let passes = self.passes.entry(*ticket).or_default();
             *passes += 1;
             if *passes > bound {
-                let later = format!("{bound} who asked later, at last by peer {} at {}", client.peer, client.asked);
-                return Err(format!("peer {peer}, who has waited since {asked}, is passed by more than {later}").into());
+                let last = format!("the last by peer {} at {}", client.peer, client.asked);
+                let why = format!(
+                    "peer {peer}, waiting since {asked}, is passed by more than {bound} later requests, {last}"
+                );
+                return Err(why.into());
             }
         }
         Ok(())

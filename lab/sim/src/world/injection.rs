@@ -89,7 +89,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         Ok(())
     }
 
-    /// Chooses a peer whose process or disk is lost for good; none if the workload cannot spare the drawn one.
+    /// Returns `None` if the workload cannot spare the drawn peer.
     fn lose_any(&mut self) -> Option<PeerId> {
         let victim = self.hosts.any(self.injector.victims());
         let peer = victim.filter(|peer| L::may_lose(self, *peer))?;
@@ -103,13 +103,11 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         }
     }
 
-    /// Returns all permanent peers that are up.
     pub(super) fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
         (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
     }
 
-    /// Notifies the peers that a partition still separates, one peer at a time, so that the queue holds only the
-    /// notifications of one.
+    /// One peer at a time, so that the queue holds only the notifications of one.
     pub(super) fn report_parted(&mut self, number: u64, from: PeerId) {
         let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
         let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
@@ -148,12 +146,10 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.timers.forget(peer);
         let actor = (self.make)(peer, self.hosts.disk(peer));
         self.hosts.put_back(peer, actor);
-        // It has lost the state it had as a replica.
         self.forget_all(peer)?;
         L::on_restarted(self, peer)
     }
 
-    /// Crashes a peer for good; the workload may replace it.
     pub(super) fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         self.crash(peer)?;
@@ -183,7 +179,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
 }
 
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
-    /// Crashes a peer with its clients. Holders with a known end stay until then.
+    /// Holders with a known end stay until then.
     pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.remove(peer).is_none() {
             return Ok(());
