@@ -87,7 +87,7 @@ fn list<T: fmt::Display>(items: impl Iterator<Item = T>, between: &str) -> Strin
 
 /// The values of one peer that the checks need, computed when the peer changes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Facts {
+pub(crate) struct Summary {
     tokens: usize,
     coordinator: bool,
     /// For each tree, the index of the parent.
@@ -95,7 +95,7 @@ pub(crate) struct Facts {
     slots: Vec<u32>,
 }
 
-impl Facts {
+impl Summary {
     pub(crate) fn of<P: Observe>(peer: &P, ids: &[PeerId]) -> Self {
         let parent = |tree| peer.parent_in(tree).and_then(|parent| ids.binary_search(&parent).ok());
         let parents = (0..peer.trees()).map(parent).collect();
@@ -111,28 +111,28 @@ impl Facts {
 pub(crate) fn invariants<'a, P: Observe>(
     any: &P,
     ids: &[PeerId],
-    facts: impl Fn(usize) -> &'a Facts,
+    summary: impl Fn(usize) -> &'a Summary,
     messages: impl Iterator<Item = &'a P::Message> + Clone,
 ) -> Option<Violation>
 where
     P::Message: 'a,
 {
-    let peers = || (0..ids.len()).map(&facts);
+    let peers = || (0..ids.len()).map(&summary);
     if let Some(expected) = any.tokens_in_all() {
-        let held: usize = peers().map(|facts| facts.tokens).sum();
+        let held: usize = peers().map(|summary| summary.tokens).sum();
         let found = held + messages.clone().map(P::tokens_in).sum::<usize>();
         if found != expected {
             return Some(Violation::Tokens { found, expected });
         }
     }
     if P::HAS_COORDINATOR {
-        let found = peers().filter(|facts| facts.coordinator).count();
+        let found = peers().filter(|summary| summary.coordinator).count();
         let found = found + messages.filter(|message| P::carries_coordinator(message)).count();
         if found != 1 {
             return Some(Violation::Coordinators(found));
         }
     }
-    (0..any.trees()).find_map(|tree| parent_cycle(ids, |at| facts(at).parents[tree]))
+    (0..any.trees()).find_map(|tree| parent_cycle(ids, |at| summary(at).parents[tree]))
 }
 
 /// A walk longer than the number of peers is on a cycle.

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_to_the_start_is_a_shortest() {
+    fn path_to_state_is_shortest() {
         assert_eq!(graph(&[&[1, 2], &[3], &[4], &[4], &[]]).path_to(4), [0, 2, 4]);
     }
 }

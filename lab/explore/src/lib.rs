@@ -29,4 +29,6 @@ pub use scenario::Scenario;
 pub use search::{Counterexample, Explored, explore, explore_with_hope, seek};
 pub use trace::Trace;
 pub use walk::walk;
-pub use world::{Action, Explorable, Fault, FaultLimits, Limits, Order, Packet, Post, Slip, World};
+pub use world::{
+    Action, AdminCommand, Explorable, Fault, FaultLimits, Limits, Packet, RegistryMessage, RegistryMutation, World,
+};

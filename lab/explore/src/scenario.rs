@@ -88,9 +88,9 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(actions)
     }
 
-    fn place(&self, word: Option<&&str>) -> Result<usize, Failure> {
-        let word = word.ok_or("which peer?")?;
-        let id = PeerId::new(word.parse().map_err(|_| format!("{word} is not a peer's number"))?);
+    fn place(&self, text: Option<&&str>) -> Result<usize, Failure> {
+        let text = text.ok_or("which peer?")?;
+        let id = PeerId::new(text.parse().map_err(|_| format!("{text} is not a peer's number"))?);
         Ok(self.world()?.ids().binary_search(&id).map_err(|_| format!("there is no peer {id}"))?)
     }
 
@@ -112,7 +112,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }));
         match violation {
             Some(violation) if self.is_defect => {
-                trace.line(format_args!("violation: {violation}"));
+                trace.push(format_args!("violation: {violation}"));
                 self.broken = Some(violation.to_string());
                 Ok(())
             }
@@ -223,12 +223,12 @@ impl<P: Explorable + Display> Scenario<P> {
             }
             "stabilize" => {
                 while self.broken.is_none()
-                    && (self.inject(|_, fault| matches!(fault, Fault::Hear(_)), &mut trace)?
+                    && (self.inject(|_, fault| matches!(fault, Fault::Receive(_)), &mut trace)?
                         || self.deliver(|_| true, &mut trace)?)
                 {}
             }
             "state" => self.show(words, &mut trace)?,
-            "network" => self.sent.iter().for_each(|packet| trace.line(packet)),
+            "network" => self.sent.iter().for_each(|packet| trace.push(packet)),
             _ => return Err("there is no such command".into()),
         }
         Ok(trace)
@@ -254,12 +254,12 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 
     fn show(&self, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
-        let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
+        let some: Vec<usize> = words.iter().map(|text| self.place(Some(text))).collect::<Result<_, _>>()?;
         let world = self.world()?;
         let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
         all.for_each(|at| match world.is_up(at) {
-            true => trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))),
-            false => trace.line(format_args!("{}: stopped", world.ids()[at])),
+            true => trace.push(format_args!("{}: {}", world.ids()[at], world.peer(at))),
+            false => trace.push(format_args!("{}: stopped", world.ids()[at])),
         });
         Ok(())
     }
@@ -271,25 +271,25 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize
         Fault::End(session, _) => name == "end" && world.place(session.peer) == at,
         Fault::Begin(of) => name == "begin" && of == at,
         Fault::TakeOver(of, _) => name == "takeover" && of == at,
-        Fault::Expel(of, _) => name == "force" && of == at,
+        Fault::Evict(of, _) => name == "force" && of == at,
         Fault::Forget(of) => name == "forget" && of == at,
         Fault::Detach(of, _) => name == "detach" && of == at,
-        Fault::Hear(_) => name == "receive" && world.actor(&Action::Fault(fault)) == world.ids()[at],
+        Fault::Receive(_) => name == "receive" && world.actor(&Action::Fault(fault)) == world.ids()[at],
         Fault::Resize(_) | Fault::Remove | Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Repeat(_) => false,
-        Fault::TakeBack(..) | Fault::Renew(_) | Fault::Free(_) | Fault::Again(_) => false,
+        Fault::EndDetached(..) | Fault::Renew(_) | Fault::Free(_) | Fault::Again(_) => false,
     }
 }
 
-fn pick(mut tickets: impl Iterator<Item = Ticket>, word: Option<&&str>) -> Option<Ticket> {
-    match word {
-        Some(word) => tickets.find(|ticket| ticket.to_string() == **word),
+fn pick(mut tickets: impl Iterator<Item = Ticket>, text: Option<&&str>) -> Option<Ticket> {
+    match text {
+        Some(text) => tickets.find(|ticket| ticket.to_string() == **text),
         None => tickets.next(),
     }
 }
 
-fn word(argument: &Argument) -> Result<&str, String> {
+fn text(argument: &Argument) -> Result<&str, String> {
     match argument {
-        Argument::Positional(word) => Ok(word),
+        Argument::Positional(text) => Ok(text),
         other => Err(format!("{other} is not a word")),
     }
 }
@@ -312,7 +312,7 @@ impl<P: Explorable + Display> goldenscript::Runner for Scenario<P> {
     }
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
-        let words = command.args.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+        let words = command.args.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         Ok(self.command(&command.name, &words)?.to_string())
     }
 }

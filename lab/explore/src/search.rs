@@ -177,7 +177,7 @@ fn replay<P: Explorable>(
         *waiting = world.all_waiting();
     }
     for packet in world.packets() {
-        trace.line(format_args!("under way: {packet}"));
+        trace.push(format_args!("under way: {packet}"));
     }
     let steps = path.len() - 1 + usize::from(last.is_some());
     Box::new(Counterexample { violation, steps, trace })

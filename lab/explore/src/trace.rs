@@ -23,11 +23,11 @@ impl Trace {
             match effect {
                 Effect::Grant { ticket, grant } => {
                     let client = name(peer, *ticket);
-                    self.line(format_args!("{client}: enter slot {}, fencing {}", grant.slot, grant.fencing));
+                    self.push(format_args!("{client}: enter slot {}, fencing {}", grant.slot, grant.fencing));
                 }
-                Effect::Lost { ticket } => self.line(format_args!("{}: lost", name(peer, *ticket))),
-                Effect::Refused { ticket } => self.line(format_args!("{}: refused", name(peer, *ticket))),
-                Effect::Unexpected { why } => self.line(format_args!("{peer}: unexpected, {why}")),
+                Effect::Lost { ticket } => self.push(format_args!("{}: lost", name(peer, *ticket))),
+                Effect::Refused { ticket } => self.push(format_args!("{}: refused", name(peer, *ticket))),
+                Effect::Unexpected { why } => self.push(format_args!("{peer}: unexpected, {why}")),
                 Effect::Send { .. }
                 | Effect::Route { .. }
                 | Effect::Forward { .. }
@@ -42,32 +42,32 @@ impl Trace {
     fn action<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>) {
         let client = |ticket: Ticket| name(world.actor(action), ticket);
         match *action {
-            Action::Request(at) => self.line(format_args!("{}: request", client(world.newest(at).next()))),
-            Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
-            Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
+            Action::Request(at) => self.push(format_args!("{}: request", client(world.newest(at).next()))),
+            Action::Leave(_, ticket) => self.push(format_args!("{}: leave", client(ticket))),
+            Action::Withdraw(_, ticket) => self.push(format_args!("{}: withdraw", client(ticket))),
             Action::Deliver(at) if !world.is_up(world.place(world.packet(at).to)) => {
-                self.line(format_args!("{} (receiver stopped)", world.packet(at)));
+                self.push(format_args!("{} (receiver stopped)", world.packet(at)));
             }
-            Action::Deliver(at) => self.line(world.packet(at)),
-            Action::Lose(at) => self.line(format_args!("{} (lost)", world.packet(at))),
-            Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.packet(at))),
-            Action::Return(at) => self.line(format_args!("{} (returned)", world.packet(at))),
-            Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
+            Action::Deliver(at) => self.push(world.packet(at)),
+            Action::Lose(at) => self.push(format_args!("{} (lost)", world.packet(at))),
+            Action::Duplicate(at) => self.push(format_args!("{} (will arrive twice)", world.packet(at))),
+            Action::Return(at) => self.push(format_args!("{} (returned)", world.packet(at))),
+            Action::Fire(_, ref timer) => self.push(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Pass => {
                 let mut world = world.clone();
                 world.apply(action, &mut Vec::new());
-                self.line(format_args!("at {}:", world.now()));
+                self.push(format_args!("at {}:", world.now()));
             }
-            Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
-            Action::Retire(_) => self.line(format_args!("{}: retire", world.actor(action))),
+            Action::Reset(_) => self.push(format_args!("{}: reset", world.actor(action))),
+            Action::Retire(_) => self.push(format_args!("{}: retire", world.actor(action))),
             Action::Suspect(_, target) => {
-                self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[target]));
+                self.push(format_args!("{}: {} is gone", world.actor(action), world.ids()[target]));
             }
             Action::Miss(_, target) => {
-                self.line(format_args!("{}: {} cannot be reached", world.actor(action), world.ids()[target]));
+                self.push(format_args!("{}: {} cannot be reached", world.actor(action), world.ids()[target]));
             }
             Action::Find(_, target) => {
-                self.line(format_args!("{}: {} can be reached again", world.actor(action), world.ids()[target]));
+                self.push(format_args!("{}: {} can be reached again", world.actor(action), world.ids()[target]));
             }
             Action::Fault(fault) => self.fault(world, action, fault),
         }
@@ -76,36 +76,36 @@ impl Trace {
     fn fault<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>, fault: Fault) {
         let peer = world.actor(action);
         match fault {
-            Fault::Hear(at) => self.line(&world.post()[at]),
-            Fault::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
-            Fault::Stop(_) => self.line(format_args!("{peer}: stop")),
-            Fault::End(session, _) => self.line(format_args!("registry: {session} ends")),
-            Fault::Begin(..) => self.line(format_args!("{peer}: another session")),
-            Fault::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
-            Fault::Resize(_) => self.line(format_args!("registry: {} slots", world.next_slots())),
-            Fault::Expel(..) => self.line(format_args!("registry: {peer} is evicted")),
-            Fault::Forget(_) => self.line(format_args!("{peer}: forget")),
-            Fault::Remove => self.line("remove the unused resource"),
-            Fault::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
-            Fault::LeaveAlone(_) => self.line("a detached client leaves"),
-            Fault::Expire(_) => self.line("registry: a detached grant expired"),
-            Fault::TakeBack(_, fencing) => {
-                self.line(format_args!("{peer}: ends detached {fencing} without its client"));
+            Fault::Receive(at) => self.push(&world.registry_messages()[at]),
+            Fault::Repeat(at) => self.push(format_args!("{} (will arrive twice)", world.registry_messages()[at])),
+            Fault::Stop(_) => self.push(format_args!("{peer}: stop")),
+            Fault::End(session, _) => self.push(format_args!("registry: {session} ends")),
+            Fault::Begin(..) => self.push(format_args!("{peer}: another session")),
+            Fault::TakeOver(..) => self.push(format_args!("{peer}: another process takes over")),
+            Fault::Resize(_) => self.push(format_args!("registry: {} slots", world.next_slots())),
+            Fault::Evict(..) => self.push(format_args!("registry: {peer} is evicted")),
+            Fault::Forget(_) => self.push(format_args!("{peer}: forget")),
+            Fault::Remove => self.push("remove the unused resource"),
+            Fault::Detach(_, ticket) => self.push(format_args!("{}: detach", name(peer, ticket))),
+            Fault::LeaveAlone(_) => self.push("a detached client leaves"),
+            Fault::Expire(_) => self.push("registry: a detached grant expired"),
+            Fault::EndDetached(_, fencing) => {
+                self.push(format_args!("{peer}: ends detached {fencing} without its client"));
             }
             Fault::Renew(at) => {
                 let fencing = world.detached()[at].1.fencing;
-                self.line(format_args!("{peer}: a client renews detached {fencing} of an earlier process"));
+                self.push(format_args!("{peer}: a client renews detached {fencing} of an earlier process"));
             }
             Fault::Free(at) => {
                 let fencing = world.detached()[at].1.fencing;
-                self.line(format_args!("registry: detached {fencing} is revoked"));
+                self.push(format_args!("registry: detached {fencing} is revoked"));
             }
-            Fault::Again(at) => self.line(format_args!("{} (duplicate)", world.orders()[at])),
+            Fault::Again(at) => self.push(format_args!("{} (duplicate)", world.admin_commands()[at])),
         }
     }
 
-    pub fn line(&mut self, line: impl fmt::Display) {
-        self.0 += &format!("{line}\n");
+    pub fn push(&mut self, row: impl fmt::Display) {
+        self.0 += &format!("{row}\n");
     }
 }
 

@@ -15,9 +15,9 @@ use peerlock_protocols::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, 
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 use self::fault::Cluster;
-pub use self::fault::{Fault, Order, Post};
+pub use self::fault::{AdminCommand, Fault, RegistryMessage};
 use self::fingerprint::{Node, Sealed};
-pub use self::limits::{FaultLimits, Limits, Slip};
+pub use self::limits::{FaultLimits, Limits, RegistryMutation};
 use crate::Violation;
 use crate::check::invariants;
 
@@ -477,7 +477,7 @@ impl<P: Explorable> World<P> {
             };
             violation = violation.or(found);
         }
-        local.is_forced &= (local.peer.tokens() > 0 || self.is_to_be_expelled(me)) && !self.is_back(at, &local);
+        local.is_forced &= (local.peer.tokens() > 0 || self.is_to_be_evicted(me)) && !self.is_back(at, &local);
         self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
         self.forget_undeliverable();
         if self.rules.limits.tidy {
@@ -570,7 +570,7 @@ impl<P: Explorable> World<P> {
 
     fn check(&self) -> Option<Violation> {
         let messages = self.packets.iter().map(|sealed| &sealed.packet.message);
-        let found = invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages);
+        let found = invariants(self.peer(0), self.ids(), |at| &self.nodes[at].summary, messages);
         found.or_else(|| self.idle()).or_else(|| self.slot_twice())
     }
 

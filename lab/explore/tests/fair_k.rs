@@ -91,7 +91,7 @@ fn one_peer_alone() {
 
 /// §3.1 requires links that neither lose nor duplicate messages.
 #[test]
-fn a_network_that_loses_or_duplicates_is_not_enough() {
+fn fair_k_needs_reliable_links() {
     let broken = |case| explore(&world(case), MOST_STATES).unwrap_err().violation;
 
     assert!(matches!(broken("peers=2 losses=1"), Violation::Tokens { found: 0, expected: 1 }));

@@ -93,7 +93,7 @@ fn withdrawals() {
 
 /// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
-fn little_is_said_ahead() {
+fn one_hand_over_ahead_suffices() {
     for reach in [1, 2] {
         holds(&format!("peers=4 slots=1 reach={reach} ordered"));
         holds(&format!("peers=3 slots=1 requests=2 reach={reach} ordered"));
@@ -107,7 +107,7 @@ fn little_is_said_ahead() {
 
 /// With short holds, three or four clients wait, so that one of them is bound ahead.
 #[test]
-fn said_ahead_with_several_slots() {
+fn successors_with_several_slots() {
     let case = "peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered";
     all_hold(case, &["", "retirements=1"]);
     holds("peers=2 slots=2 requests=2 clients=2 withdrawals=2 ahead reach=4 ordered");

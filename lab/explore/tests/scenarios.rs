@@ -25,12 +25,12 @@ use peerlock_types::{PeerId, Span};
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
 fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<'a>, String> {
-    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u64>().map_err(|_| usage());
     let [range, "tokens", rest @ ..] = words else { return Err(usage()) };
     let (first, last) = range.split_once("..").ok_or_else(usage)?;
     let peers = (number(first)?..=number(last)?).map(PeerId::new).collect();
-    let end = rest.iter().position(|&word| word == "root").ok_or_else(usage)?;
-    let tokens = rest[..end].iter().map(|word| number(word).map(PeerId::new)).collect::<Result<Vec<_>, _>>()?;
+    let end = rest.iter().position(|&text| text == "root").ok_or_else(usage)?;
+    let tokens = rest[..end].iter().map(|text| number(text).map(PeerId::new)).collect::<Result<Vec<_>, _>>()?;
     let [root, switches @ ..] = &rest[end + 1..] else { return Err(usage()) };
     Ok((peers, Layout { root: PeerId::new(number(root)?), tokens }, switches))
 }
@@ -90,7 +90,7 @@ fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
 /// `peers 0..3 slots 1 [resize 2 1]`: the first peer is the coordinator and has all tokens, and all are parties.
 fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     let usage = || format!("peers 0..LAST slots NUMBER [resize NUMBER [NUMBER]], not {words:?}");
-    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u32>().map_err(|_| usage());
     let [range, "slots", slots, rest @ ..] = words else { return Err(usage()) };
     let resizes = match rest {
         [] => [0, 0],
@@ -130,7 +130,7 @@ where
     OnRoutes<P>: Explorable,
 {
     let usage = || format!("peers FIRST..LAST votes M of N ways CLIENT-HOP… … [printed], not {words:?}");
-    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u64>().map_err(|_| usage());
     let [range, "votes", votes, "of", replicas, "ways", rest @ ..] = words else { return Err(usage()) };
     let (first, last) = range.split_once("..").ok_or_else(usage)?;
     let (ways, is_printed) = match rest {
@@ -164,7 +164,7 @@ fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
 /// `peers replicas 3 votes 2 clients 2 [printed]`: the replicas, then the clients.
 fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
     let usage = || format!("peers replicas N votes M clients C [printed], not {words:?}");
-    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u32>().map_err(|_| usage());
     let ["replicas", replicas, "votes", votes, "clients", clients, rest @ ..] = words else { return Err(usage()) };
     let config = match rest {
         [] => sigma::Config::REPAIRED,
@@ -189,7 +189,7 @@ fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
 /// `peers 0..5 replicas 3 [printed]`: replicas, then clients.
 fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
     let usage = || format!("peers 0..LAST replicas NUMBER [printed], not {words:?}");
-    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u32>().map_err(|_| usage());
     let [range, "replicas", replicas, switches @ ..] = words else { return Err(usage()) };
     let (replicas, last) = (number(replicas)?, number(range.strip_prefix("0..").ok_or_else(usage)?)?);
     let config = match switches {
@@ -259,7 +259,7 @@ fn defects_of_backups() {
 }
 
 #[test]
-fn a_defect_must_show_itself_and_be_the_end() {
+fn defect_scenario_must_end_with_its_violation() {
     let play = |script: &str| {
         let script = format!("peers 1..2 tokens 1 root 1 backups 1 never\nrequest 1\n{script}---\n");
         goldenscript::generate(&mut Scenario::of_defects(backed), &script).map_err(|error| error.to_string())
@@ -290,7 +290,7 @@ const TWO_INSIDE: &str = "peers 1..2 tokens 1 2 root 1\nrequest 1\nrequest 2\n--
 
 /// The tests below run this in a process that may rewrite a file.
 #[test]
-fn play_in_a_world_that_is_right() {
+fn play_in_lenient_world() {
     match std::env::var(FILE) {
         Ok(file) => goldenscript::run(&mut Scenario::new(fair_k), file).unwrap(),
         Err(_) => drop(goldenscript::generate(&mut Scenario::new(fair_k), TWO_INSIDE).unwrap()),
@@ -298,7 +298,7 @@ fn play_in_a_world_that_is_right() {
 }
 
 #[test]
-fn play_in_a_world_that_is_too_strict() {
+fn play_in_strict_world() {
     match std::env::var(FILE) {
         Ok(file) => goldenscript::run(&mut Scenario::new(too_strict), file).unwrap(),
         Err(_) => drop(goldenscript::generate(&mut Scenario::new(too_strict), TWO_INSIDE).unwrap_err()),
@@ -319,7 +319,7 @@ fn rewrite(script: &str, by: &str) -> io::Result<(bool, String)> {
 
 #[test]
 fn a_new_trace_is_written_where_no_check_fails() {
-    let (went_well, file) = rewrite(TWO_INSIDE, "play_in_a_world_that_is_right").unwrap();
+    let (went_well, file) = rewrite(TWO_INSIDE, "play_in_lenient_world").unwrap();
 
     assert!(went_well);
     let trace = "1: request\n1: enter slot 0, fencing 1\n2: request\n2: enter slot 1, fencing 2\n";
@@ -328,7 +328,7 @@ fn a_new_trace_is_written_where_no_check_fails() {
 
 #[test]
 fn a_violation_fails_before_its_trace_is_written() {
-    let (went_well, file) = rewrite(TWO_INSIDE, "play_in_a_world_that_is_too_strict").unwrap();
+    let (went_well, file) = rewrite(TWO_INSIDE, "play_in_strict_world").unwrap();
 
     assert!(!went_well);
     assert_eq!(file, TWO_INSIDE);

@@ -53,7 +53,7 @@ fn explored(limits: Limits, peer: Sleeper) -> Result<Explored, Box<Counterexampl
 }
 
 #[test]
-fn a_timer_runs_out_once() {
+fn timer_expires_once() {
     let limits = Limits { timeouts: 5, ..Limits::new(1) };
 
     let explored = explored(limits, Sleeper::default()).unwrap();
@@ -62,14 +62,14 @@ fn a_timer_runs_out_once() {
 }
 
 #[test]
-fn without_time_outs_a_world_is_cut_off_and_nobody_is_called_stuck() {
+fn world_without_timeouts_is_cut_off_not_stuck() {
     let explored = explored(Limits::new(1), Sleeper::default()).unwrap();
 
     assert_eq!(explored, Explored { states: 2, steps: 1, ends: 1, depth: 1 });
 }
 
 #[test]
-fn a_cancelled_timer_does_not_run_out() {
+fn cancelled_timer_does_not_expire() {
     let limits = Limits { timeouts: 5, withdrawals: 1, ..Limits::new(1) };
 
     assert!(explored(limits, Sleeper::default()).is_ok());
@@ -81,7 +81,7 @@ fn a_cancelled_timer_does_not_run_out() {
 }
 
 #[test]
-fn a_timer_that_is_too_long_never_runs_out() {
+fn too_long_timer_never_expires() {
     let limits = |longest_timer| Limits { timeouts: 5, longest_timer, ..Limits::new(1) };
 
     assert_eq!(explored(limits(Span::from_secs(1)), Sleeper::default()).unwrap().states, 4);
@@ -90,7 +90,7 @@ fn a_timer_that_is_too_long_never_runs_out() {
 }
 
 #[test]
-fn hope_needs_a_timer_that_may_run_out() {
+fn hope_requires_a_timer_that_may_expire() {
     let hopeful = |timeouts, reserve| {
         let world = World::new(Limits { timeouts, ..Limits::new(1) }, [(PeerId::new(0), Sleeper::default())]);
         explore_with_hope(&world, 1000, reserve)
@@ -114,7 +114,7 @@ fn replicas_have_no_clients_and_may_be_reset() {
 }
 
 #[test]
-fn timers_run_out_when_they_are_due() {
+fn timer_expires_when_due() {
     let limits = Limits { passes: 1, ..Limits::new(1) };
 
     assert_eq!(explored(limits, Sleeper::default()).unwrap(), Explored { states: 5, steps: 4, ends: 1, depth: 4 });

@@ -121,6 +121,6 @@ fn grow<P: Observe<Timer: std::hash::Hash>>(peers: usize, protocol: fn(usize) ->
 /// Returns the peak memory of this process, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    let row = status.lines().find_map(|row| row.strip_prefix("VmHWM:"))?;
+    Some(row.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }

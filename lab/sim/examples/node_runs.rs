@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == "trace") {
         let plan = plan(number(1, 0));
         println!("{plan:#?}");
-        plan.trace().iter().for_each(|line| println!("{line}"));
+        plan.trace().iter().for_each(|row| println!("{row}"));
         return ExitCode::SUCCESS;
     }
     let (runs, first) = (number(0, 10_000), number(1, 0));

@@ -84,6 +84,6 @@ fn main() {
 /// Returns the peak memory of this process.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let peak = status.lines().find_map(|row| row.strip_prefix("VmHWM:")).unwrap_or_default();
     peak.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) / 1000
 }

@@ -1,5 +1,3 @@
-//! A peer as the world sees it: it receives inputs and returns effects.
-
 mod bare;
 mod on_overlay;
 pub mod whole;
@@ -19,36 +17,31 @@ use crate::watch::{Broken, Watch};
 /// One kind of peer. A peer draws random numbers and reads the clock only through its [`Cx`].
 pub trait Actor: Sized {
     type Message: Clone + Debug;
-    /// A peer has at most one pending timer of each name.
+    /// At most one timer of each name is pending.
     type Timer: Clone + Debug + Eq + Hash;
-    /// Commands of the workload beside requests and releases, such as to join through a given peer.
+    /// Commands of the workload beside requests and releases.
     type Command: Debug;
-    /// Reports to watchers and the workload beside grants and their ends, such as that the peer has joined.
+    /// Reports to watchers and the workload beside grants and their ends.
     type Note: Debug;
     /// State that survives a crash.
     type Disk: Default;
-    /// A change of the disk. It takes time and is confirmed by [`Input::Written`].
     type Write: Debug;
-    /// The watcher of rules on all peers together; `()` if there are none.
+    /// The watcher of rules on all peers together.
     type Structure: Watch<Self>;
-    /// Lists that a step fills and the world empties. They are reused, so that a step does not allocate.
+    /// Reused, so that a step does not allocate.
     type Buffers: Default;
 
-    /// The names of the message types, in the order of [`Actor::kind`].
     const KINDS: &'static [&'static str];
 
-    /// Whether grants come with an end ([`Effect::Until`]), at which clients leave by themselves, possibly before their
-    /// peer notices.
+    /// Clients leave by themselves at the reported end of their grant, possibly before their peer notices.
     const REPORTS_ENDS: bool = false;
 
-    /// Returns the index of the message's type in [`Actor::KINDS`], or `None` for maintenance traffic, which is neither
-    /// counted nor traced.
+    /// Returns the index in [`Actor::KINDS`], or `None` for maintenance traffic, which is neither counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;
 
-    /// Passes one input to the peer, which leaves its effects in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Equivalent to [`Actor::step`]; most inputs are messages, and this saves wrapping them in an [`Input`].
+    /// Equivalent to [`Actor::step`], without an [`Input`] around the most frequent one.
     #[inline(always)]
     fn receive(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
         self.step(Input::Message { from, message }, cx, buffers);
@@ -57,23 +50,22 @@ pub trait Actor: Sized {
     /// Drains `buffers` and carries out the effects in order, until the first error.
     fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken>;
 
-    /// Returns the input that reports another peer's suspected crash; `None` if this kind detects crashes itself.
+    /// Returns the input that reports another peer's suspected crash.
     fn gone(_peer: PeerId) -> Option<Input<Self>> {
         None
     }
 
-    /// Returns the commands for a peer at its start and restart, for workloads that have none of their own.
+    /// Returns the commands at start and restart, for workloads that have none of their own.
     fn begin(_me: PeerId, _disk: &Self::Disk) -> Vec<Self::Command> {
         Vec::new()
     }
 
-    /// Applies a completed write to the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 
     /// Applies a write that a crash interrupted: none of it, all of it, or a part.
     fn tear(_disk: &mut Self::Disk, _write: Self::Write, _rng: &mut Rng) {}
 
-    /// Discards unsynced writes ([`Effect::Keep`]) when the machine of a crashed peer reboots.
+    /// Discards unsynced writes.
     fn reboot(_disk: &mut Self::Disk) {}
 
     fn lose(disk: &mut Self::Disk) {
@@ -81,7 +73,7 @@ pub trait Actor: Sized {
     }
 }
 
-/// Carries out the effects of a peer. The most frequent ones need not be wrapped in an [`Effect`].
+/// The most frequent effects need not be wrapped in an [`Effect`].
 pub trait Hands<A: Actor> {
     fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken>;
 
@@ -90,12 +82,11 @@ pub trait Hands<A: Actor> {
     fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken>;
 }
 
-/// The context of a step: the peer, its clock and its random numbers.
 pub struct Cx<'a> {
     pub me: PeerId,
-    /// The time by its clock.
+    /// By the peer's clock.
     pub now: Time,
-    /// The random stream of all peers of this run.
+    /// Shared by all peers of a run.
     pub rng: &'a mut Rng,
 }
 
@@ -104,7 +95,7 @@ pub enum Input<A: Actor> {
         resource: usize,
         ticket: Ticket,
     },
-    /// A client releases its slot, or withdraws while it waits.
+    /// Also withdraws a waiting request.
     Release {
         resource: usize,
         ticket: Ticket,
@@ -114,7 +105,7 @@ pub enum Input<A: Actor> {
         message: A::Message,
     },
     Timer(A::Timer),
-    /// The peer, as a replica, has lost its memory. `incarnation` is larger than in all lives before.
+    /// A replica has lost its memory.
     Reset {
         incarnation: u64,
     },
@@ -123,7 +114,6 @@ pub enum Input<A: Actor> {
     Command(A::Command),
 }
 
-/// An effect of a step. The world carries effects out in order.
 pub enum Effect<A: Actor> {
     Send {
         to: PeerId,
@@ -133,8 +123,8 @@ pub enum Effect<A: Actor> {
         ticket: Ticket,
         grant: Grant,
     },
-    /// The end of a holder's grant, by the clock of its peer. It then leaves by itself, even if it cannot reach its
-    /// peer. A holder without an end leaves when its peer crashes.
+    /// The end of a grant, by the peer's clock. The holder then leaves by itself; without an end it leaves when its
+    /// peer crashes.
     Until {
         ticket: Ticket,
         until: Time,
@@ -145,7 +135,7 @@ pub enum Effect<A: Actor> {
     Refused {
         ticket: Ticket,
     },
-    /// Replaces a pending timer of the same name. The delay is by the peer's clock.
+    /// Replaces a pending timer of the same name.
     SetTimer {
         timer: A::Timer,
         after: Span,
@@ -153,16 +143,16 @@ pub enum Effect<A: Actor> {
     CancelTimer {
         timer: A::Timer,
     },
-    /// Write to the disk. Writes complete in order, one at a time.
+    /// Completes later and in order.
     Write(A::Write),
-    /// Write to storage that survives a crash of the peer but not of its machine. Takes effect immediately.
-    Keep(A::Write),
+    /// Survives a crash of the peer but not of its machine. Takes effect immediately.
+    WriteUnsynced(A::Write),
     Note(A::Note),
-    /// An unexpected message was dropped. Breaks a rule in a run without faults.
+    /// Breaks a rule in a run without faults.
     Unexpected {
         why: &'static str,
     },
-    /// The peer uses something that such a world does not have: the run ends. `what` follows "peer 7".
+    /// Ends the run. `what` follows "peer 7".
     Impossible {
         what: &'static str,
     },

@@ -1,5 +1,3 @@
-//! Custody in a closed loop: the product's peers, for comparison with the papers' protocols.
-
 use std::cell::Cell;
 
 use peerlock_node::{Config, Ttl};
@@ -19,10 +17,11 @@ use crate::world::{Setup, World};
 /// Our choice.
 const DISK: Span = Span::from_millis(5);
 
-/// The run is given up after this many sessions without a grant, plus as many mean partition lengths.
+/// In sessions without a grant, plus as many mean partition lengths.
 const PATIENCE: u64 = 20;
 
-/// Whole peers in a closed loop for one resource. Crashes are not reported to them: sessions expire in the registry.
+/// Whole peers in a closed loop, for comparison with the papers' protocols. Crashes are not reported to them: sessions
+/// expire in the registry.
 #[derive(Clone, Debug)]
 pub struct Custody {
     /// The first one creates the cluster, and all others join.
@@ -35,24 +34,19 @@ pub struct Custody {
     pub network: Network,
     pub faults: Faults,
     pub count_violations: bool,
-    /// How many of each peer's first entries the steady state omits.
     pub warm_up: u32,
     pub trials: u32,
     pub seed: u64,
 }
 
 impl Custody {
-    /// Runs all trials on rayon's threads. `progress` receives the number of trials that have ended since its last
-    /// call.
-    ///
     /// # Errors
     /// A rule was broken.
     pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<Report, Box<Failure>> {
         trials::run(self, self.trials, self.seed, progress)
     }
 
-    /// Returns how many peers, from the first on, need data directories so that this many vote. The registry uses one
-    /// voter for one or two of them, three for three to six, five for more.
+    /// Returns how many peers, from the first on, need data directories so that this many vote.
     pub const fn keepers(voters: u32) -> usize {
         match voters {
             0..=1 => 1,
@@ -108,7 +102,6 @@ impl Setting for Custody {
             disk: DISK,
             make: Box::new(make),
         };
-        // A partition may last any time; the parted peers are served after it.
         let parted = faults.partitions.map_or(Span::ZERO, |(_, Spells { last, .. })| last);
         let patience = (session.span() + parted) * PATIENCE;
         let load = ClosedLoop::new(workload.clone(), 0, true, seed).insisting(patience);

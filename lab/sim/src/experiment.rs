@@ -1,5 +1,3 @@
-//! A closed loop of peers that request one resource.
-
 use std::marker::PhantomData;
 
 use peerlock_protocols::Observe;
@@ -20,9 +18,8 @@ use crate::world::{Setup, World};
 
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// All peers, including those that never request.
     pub peers: usize,
-    /// The number of peers, from the first on, that never request and serve the others as replicas.
+    /// The first peers never request and serve the others as replicas.
     pub servers: usize,
     pub slots: u32,
     pub workload: Closed,
@@ -39,10 +36,8 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Runs all trials on rayon's threads. The report does not depend on their number.
-    ///
-    /// `peers` makes the peers of one trial. `progress` receives the number of trials that have ended since its last
-    /// call.
+    /// Runs all trials on rayon's threads, whose number does not affect the report. `progress` receives the number of
+    /// trials that have ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.

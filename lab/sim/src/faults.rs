@@ -1,5 +1,3 @@
-//! Faults, independent of the kind of peer and the workload.
-
 mod clock;
 
 use std::collections::VecDeque;
@@ -8,72 +6,59 @@ use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
-/// The mean delay, exponential, between a request and its client's crash or withdrawal: five mean round trips of the
-/// Sigma paper's networks.
+/// Five mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
-/// Only these clocks are cached: temporary peers have higher numbers and are too many.
 const MAX_CLOCKS: usize = 10_000;
 
-/// The faults of a run and their rates; by default none. Each kind has its own random stream, except the first four.
+/// The faults of a run and their rates; by default none. Durations are means of exponential distributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// No fault before this time, except crashing or withdrawing clients, and clocks.
     pub quiet: Span,
-    /// Shares of messages.
     pub loss: f64,
-    /// Each copy has its own delay.
     pub duplication: f64,
     /// The share of clients that crash for good with their peer: half of them some time after their request, half as
     /// soon as they hold.
     pub client_crash: f64,
-    /// The mean time until a replica loses its memory; exponential.
     pub replica_life: Option<Span>,
-    /// At most this many replicas reset within any such time; further resets are skipped.
+    /// At most this many replicas reset within any such time.
     pub resets_at_most: Option<(usize, Span)>,
     /// Numbers the lives of replicas 1, 2, 3 … instead of by clock readings.
     pub counted_lives: bool,
-    /// The mean time for which a peer is disconnected after a reset.
     pub down_after_reset: Option<Span>,
-    /// The share of messages that are delayed, and their mean delay; exponential. On ordered links they also delay the
-    /// messages behind them.
+    /// A share of the messages. On ordered links they also delay the messages behind them.
     pub delays: Option<(f64, Span)>,
-    /// Crashes of a peer with all its clients. It restarts from its disk.
     pub crashes: Option<Spells>,
     /// The share of crashes that hit a second peer at the same moment.
     pub both: f64,
-    /// The share of crashes that reboot the peer's machine.
     pub reboots: f64,
-    /// The mean time between two crashes for good.
+    /// Crashes for good.
     pub deaths: Option<Span>,
-    /// Crashes in which the peer loses its disk.
     pub disk_losses: Option<Spells>,
-    /// Crashes of all peers at once. Each restarts after its own time.
+    /// All peers crash at once, and each restarts after its own time.
     pub outages: Option<Spells>,
-    /// Periods in which a write takes up to three seconds.
     pub slow_disks: Option<Spells>,
     /// The next write fails, and its peer crashes and restarts with free space.
     pub full_disks: Option<Spells>,
     /// A frozen peer handles nothing, and then everything at once.
     pub freezes: Option<Spells>,
     pub partitions: Option<(Cut, Spells)>,
-    /// The share of clients that are disconnected as soon as they hold, and for how long on average.
+    /// The share of clients that are disconnected as soon as they hold, and for how long.
     pub cut_off: Option<(f64, Span)>,
-    /// The share of clients that withdraw or release early, some time after their request.
+    /// The share of clients that withdraw or release early.
     pub withdrawals: f64,
-    /// The share of peers that crash for good at one moment, and the time since the start.
+    /// The share of peers that crash for good at one moment, and when.
     pub catastrophe: Option<(f64, Span)>,
-    /// The delay after which a peer that has crashed, or is still frozen or parted, is reported gone. The report is
-    /// never revoked.
+    /// After this delay, a peer that has crashed, or is still frozen or parted, is reported gone for good.
     pub detection: Option<Span>,
-    /// The bounds of clock errors: offset, and rate in parts per million.
+    /// The bounds of offset, and of rate in parts per million.
     pub clocks: Option<(Span, u64)>,
 }
 
 impl Faults {
-    /// Returns the longest mean time for which a peer or message is temporarily out of reach.
     pub(crate) fn longest_spell(&self) -> Span {
         let spells = [self.crashes, self.freezes, self.partitions.map(|(_, spells)| spells)].into_iter().flatten();
         let shares = [self.delays, self.cut_off].into_iter().flatten();
@@ -82,10 +67,9 @@ impl Faults {
     }
 }
 
-/// Faults that begin at random moments and end; both times are exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spells {
-    /// The mean time between two beginnings, in the whole world.
+    /// In the whole world.
     pub every: Span,
     pub last: Span,
 }
@@ -93,9 +77,8 @@ pub struct Spells {
 /// The pairs that a partition separates, drawn again for each partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Two sides of about the same size are disconnected.
     Whole,
-    /// The first side receives nothing from the second; the second receives from the first.
+    /// The first of two sides receives nothing from the second.
     OneWay,
     /// Two sides are disconnected; a third of the peers is connected to both.
     Partial,
@@ -104,7 +87,6 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Whether the partition with this number drops messages from `from` to `to`.
     fn parts(self, number: u64, from: PeerId, to: PeerId) -> bool {
         let side = |peer: PeerId, sides| mix(number ^ mix(peer.get())) % sides;
         match self {
@@ -120,21 +102,44 @@ impl Cut {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    Crash,
+    Death,
+    Freeze,
+    Partition,
+    DiskLoss,
+    Outage,
+    SlowDisk,
+    FullDisk,
+}
+
+impl FaultKind {
+    /// In the order in which the first ones are drawn.
+    pub const ALL: [Self; 8] = [
+        Self::Crash,
+        Self::Death,
+        Self::Freeze,
+        Self::Partition,
+        Self::DiskLoss,
+        Self::Outage,
+        Self::SlowDisk,
+        Self::FullDisk,
+    ];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
     Never,
-    /// This long after its request, in any state.
     After(Span),
-    /// As soon as it holds.
     Inside,
 }
 
 /// Draws faults, each kind from its own stream, so that they change neither the workload nor the network.
 #[derive(Debug)]
 pub(crate) struct Injector {
-    faults: Faults,
-    is_rough: bool,
+    pub faults: Faults,
     is_lossy: bool,
-    /// The stream of loss, duplication, client crashes and resets.
+    /// Of loss, duplication, client crashes and resets.
     rng: Rng,
     delays: Rng,
     crashes: Rng,
@@ -148,18 +153,16 @@ pub(crate) struct Injector {
     clocks: u64,
     drawn_clocks: Vec<Clock>,
     /// No partition, freeze, crash or reset begins.
-    is_calm: bool,
-    /// The number of the last partition, and its end.
+    pub is_calm: bool,
+    /// Its number and end.
     partition: (u64, Time),
-    /// Two peers that are disconnected for good.
+    /// Disconnected for good.
     rift: Option<(PeerId, PeerId)>,
     conditions: Vec<Condition>,
-    /// The times of the last resets.
     resets: VecDeque<Time>,
-    mishaps: Mishaps,
+    pub mishaps: Mishaps,
 }
 
-/// Counts of faults that hit messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mishaps {
     pub lost: u64,
@@ -172,7 +175,6 @@ pub(crate) struct Mishaps {
 struct Condition {
     frozen_until: Time,
     cut_off_until: Time,
-    /// The number of its crashes.
     life: u32,
     writes_until: Time,
     slow_until: Time,
@@ -184,7 +186,6 @@ impl Injector {
         let cuts = faults.partitions.is_some() || faults.cut_off.is_some() || faults.down_after_reset.is_some();
         Self {
             faults,
-            is_rough: faults != Faults::default(),
             is_lossy: faults.loss > 0.0 || faults.duplication > 0.0 || cuts,
             rng: Rng::stream(seed, 3),
             delays: Rng::stream(seed, 6),
@@ -207,16 +208,7 @@ impl Injector {
         }
     }
 
-    pub fn mishaps(&self) -> Mishaps {
-        self.mishaps
-    }
-
-    pub fn is_rough(&self) -> bool {
-        self.is_rough
-    }
-
-    /// Ends the partition and repairs the disks; no further fault of a peer begins. Messages are still lost and
-    /// duplicated.
+    /// No further fault of a peer begins. Messages are still lost and duplicated.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -233,7 +225,6 @@ impl Injector {
         (self.faults.loss, self.faults.duplication, self.faults.delays) = (0.0, 0.0, None);
     }
 
-    /// Returns how many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
         if self.is_lossy { self.copies_under_faults(now, from, to) } else { 1 }
@@ -292,7 +283,6 @@ impl Injector {
         withdraws.then(|| self.withdrawals.exponential(CRASH_AFTER))
     }
 
-    /// May disconnect a peer whose client has just acquired a slot.
     #[inline]
     pub fn entered(&mut self, now: Time, peer: PeerId) {
         if let Some((share, mean)) = self.faults.cut_off
@@ -307,7 +297,6 @@ impl Injector {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
 
-    /// Whether a replica may reset now; records the reset if so.
     pub fn resets(&mut self, now: Time, peer: PeerId) -> bool {
         if let Some((most, within)) = self.faults.resets_at_most {
             self.resets.retain(|&at| now.since(at) <= within);
@@ -322,7 +311,6 @@ impl Injector {
         true
     }
 
-    /// Returns the number of a replica's next life, after this many lives in the whole world.
     pub fn incarnation(&mut self, now: Time, peer: PeerId, lives: u64) -> u64 {
         if self.faults.counted_lives {
             return lives;
@@ -330,8 +318,35 @@ impl Injector {
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
-    pub fn next_crash(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
+    /// The duration is zero if it is drawn later.
+    pub fn next(&mut self, kind: FaultKind) -> Option<(Span, Span)> {
+        if self.is_calm {
+            return None;
+        }
+        let (spells, rng) = match kind {
+            FaultKind::Crash => (self.faults.crashes, &mut self.crashes),
+            FaultKind::Death => {
+                return self.faults.deaths.map(|every| (self.crashes.exponential(every), Span::ZERO));
+            }
+            FaultKind::Freeze => (self.faults.freezes, &mut self.freezes),
+            FaultKind::Partition => (self.faults.partitions.map(|(_, spells)| spells), &mut self.partitions),
+            FaultKind::DiskLoss => (self.faults.disk_losses, &mut self.disks),
+            FaultKind::Outage => (self.faults.outages, &mut self.outages),
+            FaultKind::SlowDisk => (self.faults.slow_disks, &mut self.disks),
+            FaultKind::FullDisk => (self.faults.full_disks, &mut self.disks),
+        };
+        let Spells { every, last } = spells?;
+        let after = rng.exponential(every);
+        let is_drawn_later = matches!(kind, FaultKind::Outage | FaultKind::FullDisk);
+        Some((after, if is_drawn_later { Span::ZERO } else { rng.exponential(last) }))
+    }
+
+    pub fn downtime(&mut self, kind: FaultKind) -> Span {
+        match (kind, self.faults.outages, self.faults.full_disks) {
+            (FaultKind::Outage, Some(outages), _) => self.outages.exponential(outages.last),
+            (FaultKind::FullDisk, _, Some(full_disks)) => self.disks.exponential(full_disks.last),
+            _ => Span::ZERO,
+        }
     }
 
     pub fn takes_another(&mut self) -> bool {
@@ -342,56 +357,11 @@ impl Injector {
         happens(self.faults.reboots, &mut self.reboots)
     }
 
-    pub fn next_disk_loss(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.disk_losses.filter(|_| !self.is_calm)?, &mut self.disks)
-    }
-
-    pub fn next_outage(&mut self) -> Option<Span> {
-        Some(self.outages.exponential(self.faults.outages.filter(|_| !self.is_calm)?.every))
-    }
-
-    pub fn outage_lasts(&mut self) -> Span {
-        self.faults.outages.map_or(Span::ZERO, |spells| self.outages.exponential(spells.last))
-    }
-
-    pub fn next_slow_disk(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.slow_disks.filter(|_| !self.is_calm)?, &mut self.disks)
-    }
-
-    pub fn next_full_disk(&mut self) -> Option<Span> {
-        Some(self.disks.exponential(self.faults.full_disks.filter(|_| !self.is_calm)?.every))
-    }
-
-    pub fn full_disk_lasts(&mut self) -> Span {
-        self.faults.full_disks.map_or(Span::ZERO, |spells| self.disks.exponential(spells.last))
-    }
-
-    pub fn next_death(&mut self) -> Option<Span> {
-        Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
-    }
-
-    pub fn next_freeze(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.freezes.filter(|_| !self.is_calm)?, &mut self.freezes)
-    }
-
-    pub fn next_partition(&mut self) -> Option<(Span, Span)> {
-        spell(self.faults.partitions.filter(|_| !self.is_calm)?.1, &mut self.partitions)
-    }
-
-    /// Returns the stream that chooses the affected peers.
     pub fn victims(&mut self) -> &mut Rng {
         &mut self.crashes
     }
 
-    pub fn quiet(&self) -> Span {
-        self.faults.quiet
-    }
-
-    pub fn is_calm(&self) -> bool {
-        self.is_calm
-    }
-
-    /// Records a crash: pending events belong to the previous life. Temporary peers never restart.
+    /// Pending events belong to the previous life. Temporary peers never restart.
     pub fn crashed(&mut self, peer: PeerId, is_resident: bool) {
         if is_resident {
             let condition = self.condition_mut(peer);
@@ -404,8 +374,7 @@ impl Injector {
         self.condition(peer).life
     }
 
-    /// Starts a write that takes `takes` on a healthy disk. Returns when it ends, the peer's life, and whether it
-    /// fails.
+    /// Returns when the write ends, the peer's life, and whether it fails.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
         let is_slow = now < self.condition(peer).slow_until;
         let takes = if is_slow { self.disks.between(takes, SLOWEST_WRITE) } else { takes };
@@ -422,24 +391,14 @@ impl Injector {
         self.condition_mut(peer).is_full = true;
     }
 
-    /// Starts a partition and returns its number.
     pub fn part(&mut self, until: Time) -> u64 {
         self.partition = (self.partitions.bits(), until);
         self.partition.0
     }
 
-    /// Whether the partition with this number is current and drops messages from `from` to `one`.
     pub fn are_parted(&self, now: Time, number: u64, one: PeerId, from: PeerId) -> bool {
         let cuts = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(number, from, one));
         cuts && self.partition.0 == number && now < self.partition.1
-    }
-
-    pub fn catastrophe(&self) -> Option<(f64, Span)> {
-        self.faults.catastrophe
-    }
-
-    pub fn detection(&self) -> Option<Span> {
-        self.faults.detection
     }
 
     /// A frozen peer stays as it is, since its deferred events must keep their order.
@@ -448,11 +407,6 @@ impl Injector {
         if *frozen_until <= now {
             *frozen_until = now + last;
         }
-    }
-
-    #[inline]
-    pub fn can_freeze(&self) -> bool {
-        self.faults.freezes.is_some()
     }
 
     #[inline]
@@ -496,10 +450,6 @@ fn happens(share: f64, rng: &mut Rng) -> bool {
     share > 0.0 && rng.chance(share)
 }
 
-fn spell(spells: Spells, rng: &mut Rng) -> Option<(Span, Span)> {
-    Some((rng.exponential(spells.every), rng.exponential(spells.last)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,7 +457,7 @@ mod tests {
     const UNPRIVILEGED: (PeerId, PeerId) = (PeerId::new(0), PeerId::new(1));
 
     #[test]
-    fn shares_are_kept() {
+    fn injector_keeps_fault_shares() {
         let replica_life = Some(Span::from_secs(30));
         let faults = Faults { loss: 0.1, duplication: 0.2, client_crash: 0.3, replica_life, ..Faults::default() };
         let mut injector = Injector::new(faults, 1);
@@ -522,26 +472,21 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_nothing_is_drawn() {
+    fn injector_without_faults_draws_nothing() {
         let mut injector = Injector::new(Faults::default(), 1);
         let before = format!("{injector:?}");
         let (one, other) = UNPRIVILEGED;
         assert_eq!((injector.copies(Time::ZERO, one, other), injector.delay(Time::ZERO)), (1, Span::ZERO));
         assert_eq!((injector.crash(), injector.life(), injector.withdrawal()), (Crash::Never, None, None));
-        assert_eq!(
-            (injector.next_crash(), injector.next_death(), injector.next_freeze(), injector.next_partition()),
-            Default::default()
-        );
-        assert_eq!((injector.next_disk_loss(), injector.next_outage(), injector.takes_another()), Default::default());
-        assert_eq!((injector.next_slow_disk(), injector.next_full_disk()), Default::default());
+        assert!(FaultKind::ALL.iter().all(|kind| injector.next(*kind).is_none()) && !injector.takes_another());
         injector.entered(Time::ZERO, one);
-        assert!(injector.thaws(Time::ZERO, one).is_none() && injector.clock(one).is_none() && !injector.is_rough());
+        assert!(injector.thaws(Time::ZERO, one).is_none() && injector.clock(one).is_none());
         assert_eq!(format!("{injector:?}"), before);
     }
 
-    /// Counts the pairs that each cut separates: not at all, one way, both ways.
+    /// Pairs that are cut not at all, one way, both ways.
     #[test]
-    fn partitions_cut_what_they_say() {
+    fn cuts_separate_expected_pairs() {
         let pairs = |cut: Cut| {
             let peers = || (0..30).map(PeerId::new);
             let cut = |from, to| cut.parts(5, from, to);

@@ -10,13 +10,12 @@ pub(crate) struct Hosts<A: Actor> {
     /// `None` while they are down.
     residents: Vec<Option<A>>,
     disks: Vec<Storage<A>>,
-    /// Temporary peers with higher numbers. Removed peers are trimmed at the front, so that memory is bounded by the
-    /// running ones.
+    /// Temporary peers with higher numbers, trimmed at the front, so that memory is bounded by the running ones.
     visitors: VecDeque<Option<A>>,
     gone: usize,
 }
 
-/// The disk of a permanent peer, and its pending writes, oldest first.
+/// Of a permanent peer, with pending writes, oldest first.
 struct Storage<A: Actor> {
     disk: A::Disk,
     under_way: VecDeque<A::Write>,
@@ -31,7 +30,7 @@ impl<A: Actor> Hosts<A> {
         PeerId::new((self.residents.len() + self.gone + self.visitors.len()) as u64)
     }
 
-    /// Adds a permanent peer with the number [`Hosts::next`]; `None` if it is in another process.
+    /// `None` if the peer is in another process.
     pub fn add(&mut self, actor: Option<A>) {
         assert_eq!(self.gone + self.visitors.len(), 0, "permanent peers must precede temporary ones");
         self.residents.push(actor);
@@ -88,8 +87,7 @@ impl<A: Actor> Hosts<A> {
         self.disks[peer.index()].under_way.push_back(write);
     }
 
-    /// Writes at once to storage that survives a crash of the peer but not of its machine.
-    pub fn keep(&mut self, peer: PeerId, write: A::Write) {
+    pub fn write_unsynced(&mut self, peer: PeerId, write: A::Write) {
         A::write(&mut self.disks[peer.index()].disk, write);
     }
 
@@ -102,8 +100,7 @@ impl<A: Actor> Hosts<A> {
         A::write(disk, under_way.pop_front().expect("a completed write was started"));
     }
 
-    /// Drops the pending writes of a crashed peer; the first may take effect, wholly or in part. Returns whether there
-    /// were any.
+    /// The first pending write may take effect, wholly or in part. Returns whether there were any.
     pub fn tear(&mut self, peer: PeerId, rng: &mut Rng) -> bool {
         let Some(Storage { disk, under_way }) = self.disks.get_mut(peer.index()) else { return false };
         let first = std::mem::take(under_way).pop_front();
@@ -121,18 +118,11 @@ impl<A: Actor> Hosts<A> {
         assert!(before.is_none(), "peer {peer} was not down");
     }
 
-    /// Returns all permanent peers that are up.
-    pub fn up(&self) -> impl Iterator<Item = PeerId> {
-        let is_up = |(number, resident): (usize, &Option<A>)| resident.is_some().then(|| PeerId::new(number as u64));
-        self.residents.iter().enumerate().filter_map(is_up)
-    }
-
-    /// Returns the number of permanent peers, including those that are down.
     pub fn residents(&self) -> usize {
         self.residents.len()
     }
 
-    /// Draws a permanent peer that is up; may find none if nearly all are down.
+    /// May find none if nearly all are down.
     pub fn any(&self, rng: &mut Rng) -> Option<PeerId> {
         let peer = PeerId::new(rng.below(self.residents.len().max(1) as u64));
         self.get(peer).map(|_| peer)

@@ -19,7 +19,6 @@ use crate::latency::Latency;
 pub struct Ideal {
     me: PeerId,
     moderator: Rc<RefCell<Moderator>>,
-    /// The holders of this peer, and their tokens.
     inside: Vec<(Ticket, Token)>,
     /// Idle tokens on their way to clients of this peer.
     coming: Vec<(Ticket, Token)>,
@@ -30,7 +29,6 @@ struct Moderator {
     slots: u32,
     latency: Latency,
     waiting: VecDeque<Claim>,
-    /// Idle tokens, and their peers.
     free: VecDeque<(PeerId, Token)>,
 }
 
@@ -47,7 +45,7 @@ impl fmt::Display for Handover {
 }
 
 impl Ideal {
-    /// Creates all peers of a run with one moderator. It knows the delays: an idle token is fetched without a message.
+    /// An idle token is fetched without a message.
     pub fn peers(peers: usize, slots: u32, latency: &Latency) -> Vec<Self> {
         let free = (0..slots).map(|slot| (PeerId::new(u64::from(slot) % peers as u64), Token::new(slot))).collect();
         let moderator = Moderator { slots, latency: latency.clone(), waiting: VecDeque::new(), free };
@@ -69,7 +67,6 @@ impl Ideal {
 
 impl Protocol for Ideal {
     type Message = Handover;
-    /// An idle token arrives for this client.
     type Timer = Ticket;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {

@@ -1,8 +1,5 @@
-//! Message delays: constant, random per pair or per message, measured, or Internet-like.
-//!
-//! A [`Model`] is the parsed specification, from whose [`Network`] each trial draws its [`Latency`]. The delay of a
-//! pair is hashed from the seed and the two numbers, so that the cost per message does not depend on the number of
-//! peers.
+//! Message delays: constant, random per pair or per message, measured, or Internet-like. The delay of a pair is hashed
+//! from the seed and the two numbers, so that no pair is stored.
 
 mod king;
 mod matrix;
@@ -18,27 +15,20 @@ use thiserror::Error;
 pub use king::King;
 pub use matrix::{Matrix, MatrixError, Table};
 
-/// The message delays between peers, which are numbered from 0. A clone shares the tables.
 #[derive(Clone, Debug)]
 pub enum Latency {
     Constant(Span),
-    /// Each pair of peers has a fixed delay, the same both ways.
+    /// The same both ways.
     PerPair(PerPair),
-    /// Each message has its own delay.
     PerMessage {
         low: Span,
         high: Span,
     },
-    /// Measured delays between hosts; each peer is one of them.
     Matrix(Matrix),
     King(King),
 }
 
 impl Latency {
-    /// Returns the one-way delay of one message between two different peers.
-    ///
-    /// # Panics
-    /// If a peer is not among those a [`Latency::Matrix`] or [`Latency::King`] was built for.
     #[inline]
     pub fn sample(&self, from: PeerId, to: PeerId, rng: &mut Rng) -> Span {
         match self {
@@ -50,7 +40,6 @@ impl Latency {
         }
     }
 
-    /// Returns the longest possible delay, if it is known.
     pub fn longest(&self) -> Option<Span> {
         match self {
             Self::Constant(delay) => Some(*delay),
@@ -60,17 +49,16 @@ impl Latency {
         }
     }
 
-    /// Whether messages on one link may take different times, so that an ordered link must track arrivals.
+    /// Whether two messages on one link may take different times, so that an ordered link must track arrivals.
     pub fn varies(&self) -> bool {
         matches!(self, Self::PerMessage { low, high } if low < high)
     }
 }
 
-/// A uniform delay per unordered pair of peers.
 #[derive(Clone, Copy, Debug)]
 pub struct PerPair {
     low: Span,
-    /// The number of possible delays in nanoseconds.
+    /// In nanoseconds.
     choices: u64,
     salt: u64,
 }
@@ -87,7 +75,7 @@ impl PerPair {
     }
 }
 
-/// Hashes an unordered pair of peers. `salt` is a mixed seed, so that similar seeds give unrelated values.
+/// `salt` is a mixed seed, so that similar seeds give unrelated values.
 #[inline]
 fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
     let (low, high) = (one.get().min(other.get()), one.get().max(other.get()));
@@ -108,28 +96,27 @@ fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// `constant:1s`
     Constant(Span),
-    /// `uniform:0s..200ms`: drawn once per pair.
-    Uniform { low: Span, high: Span },
-    /// `jitter:0s..200ms`: drawn for every message.
-    Jitter { low: Span, high: Span },
-    /// `king`
+    /// Drawn once per pair.
+    Uniform {
+        low: Span,
+        high: Span,
+    },
+    /// Drawn for every message.
+    Jitter {
+        low: Span,
+        high: Span,
+    },
     King,
-    /// `matrix:FILE`
     Matrix(PathBuf),
 }
 
 impl Model {
-    /// Whether the model supports any number of peers. Measured and King delays have a fixed number of hosts.
+    /// Whether the model supports any number of peers.
     pub fn is_boundless(&self) -> bool {
         !matches!(self, Self::King | Self::Matrix(_))
     }
 
-    /// Reads the model's file for up to `peers` peers.
-    ///
-    /// # Errors
-    /// If the file of a matrix cannot be read, is malformed, or has fewer hosts than there are peers.
     pub fn load(&self, peers: usize) -> Result<Network, MatrixError> {
         Ok(Network(match self {
             Self::Constant(delay) => Source::Constant(*delay),
@@ -141,7 +128,7 @@ impl Model {
     }
 }
 
-/// A latency model with its data; each trial draws its own hosts and pairs from it.
+/// Each trial draws its own hosts and pairs.
 #[derive(Clone, Debug)]
 pub struct Network(Source);
 
@@ -155,7 +142,6 @@ enum Source {
 }
 
 impl Network {
-    /// Returns the delays between peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
     pub fn latency(&self, peers: usize, seed: u64) -> Latency {
         match &self.0 {
             Source::Constant(delay) => Latency::Constant(*delay),
@@ -246,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_are_read() {
+    fn latency_models_are_parsed() {
         for (text, model) in [
             ("constant:1s", Model::Constant(ms(1000))),
             ("uniform:0s..200ms", Model::Uniform { low: ms(0), high: ms(200) }),
@@ -261,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_are_refused_and_the_sentence_that_says_why() {
+    fn malformed_latency_models_are_refused() {
         for (text, sentence) in [
             ("", "unknown latency \"\""),
             ("fast", "unknown latency \"fast\": use constant:1s, uniform:"),
@@ -290,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_has_one_delay_both_ways_and_for_ever() {
+    fn pair_delay_is_symmetric_and_constant() {
         let mut rng = Rng::new(1);
         for model in ["uniform:10ms..200ms", "king"] {
             let (latency, again) = (build(model, 60, 7), build(model, 60, 7));
@@ -323,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_range_are_reached() {
+    fn uniform_delays_reach_both_ends() {
         let latency = build("uniform:3ns..5ns", 0, 3);
         let mut found: Vec<u64> =
             (1..200).map(|b| latency.sample(peer(0), peer(b), &mut Rng::new(0)).as_nanos()).collect();
@@ -333,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_drawn_for_every_message() {
+    fn jitter_differs_per_message() {
         let latency = build("jitter:10ms..20ms", 2, 1);
         assert!(latency.varies());
         assert!(!build("jitter:10ms..10ms", 2, 1).varies());
@@ -346,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_constant() {
+    fn constant_latency_never_varies() {
         let latency = build("constant:1s", 2, 1);
         assert_eq!(latency.sample(peer(0), peer(1), &mut Rng::new(1)), ms(1000));
         assert!(!latency.varies());

@@ -2,26 +2,21 @@ use std::collections::VecDeque;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
-/// A client that waits or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
     pub peer: PeerId,
-    /// Unique in a run.
     pub ticket: Ticket,
     pub resource: usize,
-    /// The time of its request, from which its wait counts.
     pub asked: Time,
-    /// It will crash as soon as it holds.
     pub(crate) is_doomed: bool,
 }
 
-/// The waiting requests. Ticket numbers increase over the whole run, so the oldest request is at the front, and any
-/// other is found without searching.
+/// The waiting requests, by ticket, so that any request is found without searching.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// From the oldest waiting request to the newest; `None` for those removed out of order.
+    /// `None` for those removed out of order.
     open: VecDeque<Option<Client>>,
-    /// The number of entries removed at the front; tickets start at 1.
+    /// Removed at the front; tickets start at 1.
     gone: u64,
     waiting: usize,
 }
@@ -40,7 +35,6 @@ impl Ledger {
         client
     }
 
-    /// Removes a request that was granted or has ended; `None` if it is not waiting.
     #[inline]
     pub(crate) fn inject(&mut self, ticket: Ticket) -> Option<Client> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
@@ -65,7 +59,6 @@ impl Ledger {
         self.open.iter().flatten()
     }
 
-    /// For all resources together.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -76,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_in_any_order_and_each_once() {
+    fn ledger_removes_each_request_once() {
         let mut ledger = Ledger::default();
         let mut ask = |n| ledger.ask(PeerId::new(n), 0, Time::from_nanos(n), false).ticket;
         let tickets = [ask(0), ask(1), ask(2), ask(3)];

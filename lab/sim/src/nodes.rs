@@ -21,23 +21,21 @@ const MOST_LINES: usize = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Hosts with a data directory.
     pub hosts: u64,
-    /// Further hosts without one.
+    /// Hosts without a data directory.
     pub guests: u64,
-    /// Whether the hosts with a directory create the cluster once all are connected; otherwise the first one does.
+    /// The hosts create the cluster once all are connected; otherwise the first one does.
     pub expect: bool,
-    /// The slots of each resource, unless it is resized.
+    /// Unless a resource is resized.
     pub slots: u32,
     pub session: Ttl,
     pub config: Config,
-    /// The mean duration of a disk write; exponential.
+    /// The mean duration of a write; exponential.
     pub disk: Span,
     pub visits: Visits,
     /// The model must support any number of peers.
     pub network: Network,
-    /// At the end, a client that requests this much later than another enters after it; `None` if requests take any
-    /// time.
+    /// At the end, a client that requests this much later than another enters after it.
     pub clearly: Option<Span>,
     /// Lost messages break connections, which also discard duplicates.
     pub faults: Faults,
@@ -46,15 +44,13 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Runs all trials on rayon's threads.
-    ///
     /// # Errors
     /// A rule was broken.
     pub fn run(&self) -> Result<Report, Box<Failure>> {
         trials::run(self, self.trials, self.seed, |_| {})
     }
 
-    /// Returns every event of the first trial, a line each, and its result.
+    /// Returns every event of the first trial, and its result.
     pub fn trace(&self) -> Vec<String> {
         let seed = trials::seed_of(0, self.seed);
         let mut trace = Trace::of_last(MOST_LINES);

@@ -1,5 +1,3 @@
-//! An open workload: clients that request once and depart, beside replicas that may be reset.
-
 use peerlock_protocols::Observe;
 use peerlock_types::{PeerId, Span, Time};
 
@@ -14,30 +12,24 @@ use crate::watch::{Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Win
 use crate::workload::{OpenWorkload, Poisson};
 use crate::world::{Setup, World};
 
-/// A protocol with replicas and one slot.
+/// A protocol with replicas and one slot, and clients that request once and depart.
 #[derive(Clone, Debug)]
 pub struct Open {
     /// Peers 0 to n − 1. Every client is a further peer.
     pub replicas: u32,
     pub workload: Poisson,
-    /// The model must support any number of peers.
     pub network: Network,
     pub links: Links,
     pub faults: Faults,
-    /// The lease of the protocol's votes. A client that is done answers messages for twice as long, and resets are
-    /// counted within it.
+    /// A client that is done answers messages for twice as long, and resets are counted within it.
     pub lease: Span,
-    /// Counts concurrent holders and fencing numbers that do not increase instead of stopping the run.
     pub count_violations: bool,
     pub trials: u32,
     pub seed: u64,
 }
 
 impl Open {
-    /// Runs all trials on rayon's threads. The report does not depend on their number.
-    ///
-    /// `new_peer` makes a replica or client. `progress` receives the number of trials that have ended since its last
-    /// call.
+    /// As [`Experiment::run`](crate::Experiment::run).
     ///
     /// # Errors
     /// A rule was broken.

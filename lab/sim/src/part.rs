@@ -20,13 +20,11 @@ use crate::report::{Report, put_together};
 use crate::trials::{self, Failure, Setting, seed_of};
 use crate::watch::{Broken, Event, Mark, Watch};
 
-/// The assignment of peers to processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     pub me: usize,
-    /// The number of processes that run several peers, assigned in turn.
     pub together: usize,
-    /// Peers with a process of their own, numbered after those: it can be killed without affecting others.
+    /// Each has a process of its own, which can be killed without affecting others.
     pub apart: Vec<PeerId>,
 }
 
@@ -47,9 +45,7 @@ impl Share {
     }
 }
 
-/// The other processes, and the time.
 pub trait Outside<A: Actor> {
-    /// Returns the time since the start of the run.
     fn now(&mut self) -> Time;
 
     /// Sends a message whose delay is over, also to a peer of this process.
@@ -58,20 +54,13 @@ pub trait Outside<A: Actor> {
     /// Reports a change: whether all clients of this process are served and none will request again.
     fn served(&mut self, is_served: bool);
 
-    /// Waits for an event from outside, or until the given time.
     fn wait(&mut self, until: Option<Time>) -> Came<A::Message>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came<M> {
-    /// The given time has come.
     Nothing,
-    Message {
-        from: PeerId,
-        to: PeerId,
-        message: M,
-    },
-    /// A process has ended, and these peers with it.
+    Message { from: PeerId, to: PeerId, message: M },
     Gone(Vec<PeerId>),
     Stop,
 }
@@ -80,10 +69,9 @@ pub trait Wire: Serialize + DeserializeOwned {}
 
 impl<T: Serialize + DeserializeOwned> Wire for T {}
 
-/// An event of a peer, as its process has recorded it. Tickets are local to the process.
+/// Tickets are local to the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<M, N> {
-    /// A client requests, with a new ticket.
     Asked {
         peer: PeerId,
         ticket: Ticket,
@@ -98,23 +86,19 @@ pub enum Record<M, N> {
         peer: PeerId,
         ticket: Ticket,
     },
-    /// A client has stopped waiting.
     GaveUp {
         peer: PeerId,
         ticket: Ticket,
     },
-    /// A peer is about to lose its memory.
     Reset(PeerId),
-    /// The process of a peer was killed with its clients, of which there are no further records.
+    /// There are no further records of its clients.
     Killed(PeerId),
-    /// The ends of its clients are in other records.
     Crashed(PeerId),
     Sent {
         from: PeerId,
         to: PeerId,
         message: M,
     },
-    /// The message sent last will arrive at `arrives` at the earliest.
     OnWay {
         from: PeerId,
         arrives: Time,
@@ -128,17 +112,14 @@ pub enum Record<M, N> {
         peer: PeerId,
         note: N,
     },
-    /// A round begins with these peers of the process.
     Round(Vec<PeerId>),
-    /// A client did not request, since its peer waits already.
     Skipped,
-    /// The last round is over.
     Drain(Vec<PeerId>),
 }
 
 pub type RecordOf<A> = Record<<A as Actor>::Message, <A as Actor>::Note>;
 
-/// A watcher that checks nothing and records every event, for a later check with the other processes' records.
+/// Records every event, for a later check with the other processes' records.
 #[derive(Debug)]
 pub struct Recorder<S> {
     sink: S,
@@ -177,15 +158,14 @@ where
     }
 }
 
-/// The counts of a process that are in no record, such as lost grants and messages.
+/// Counts that are in no record, such as lost grants and messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     pub(crate) world: Vec<u64>,
     pub(crate) load: Vec<u64>,
 }
 
-/// A way to run a setting: simulated, in several processes, or as a check of their records. A trait, since each setting
-/// has its own types.
+/// A way to run a setting: simulated, in several processes, or as a check of their records.
 pub trait Drive {
     type Output;
 
@@ -210,13 +190,12 @@ impl<F: Fn(u64) + Sync> Drive for Simulated<F> {
 }
 
 pub struct Run<A: Actor> {
-    /// In the order of time.
     pub records: Vec<(Time, RecordOf<A>)>,
-    /// The counts of each process that was not killed.
+    /// Of each process that was not killed.
     pub counted: Vec<Counted>,
 }
 
-/// Passes the records of real runs to the watchers of a setting, one trial after the other, and merges the results.
+/// Passes the records of real runs to the watchers of a setting.
 ///
 /// # Errors
 /// A rule was broken.

@@ -5,27 +5,25 @@ use peerlock_types::{PeerId, Time};
 /// Events in order of time; events of one moment in the order they were pushed or posted.
 ///
 /// The heap moves small keys; the events stay in a slab whose entries are reused. Messages posted in the order of their
-/// arrival, as with constant delays, are in a FIFO beside the heap and are not sorted.
+/// arrival are in a FIFO and not sorted.
 #[derive(Debug)]
 pub struct Queue<E, M> {
-    /// A binary heap: the children of index i are at 2i + 1 and 2i + 2.
     heap: Vec<Key>,
-    /// The messages are in a parallel FIFO: reading back freshly written data in pieces of another size would stall the
-    /// processor.
+    /// A parallel FIFO: reading back freshly written data in pieces of another size would stall the processor.
     posted: VecDeque<(Key, PeerId, PeerId)>,
     messages: VecDeque<M>,
     events: Vec<Option<E>>,
     free: Vec<u32>,
     pushed: u64,
     /// The first event was taken, and its key remains: the next push replaces it, so that the heap is restored once
-    /// instead of twice. Most events push another. This is why the heap is our own.
+    /// instead of twice. This is why the heap is our own.
     is_first_gone: bool,
-    /// The earliest event is a posted message, as [`Queue::first`] has found.
+    /// The earliest event is a posted message.
     is_posted: bool,
 }
 
-/// From the highest bit to the lowest: the time, the push number, the slab index. One number, since the heap mostly
-/// compares and moves keys. 38 bits of pushes are hours of the fastest run, 26 bits of indices exceed any memory.
+/// From the highest bit to the lowest: the time, the push number, the slab index. 38 bits of pushes are hours of the
+/// fastest run, 26 bits of indices exceed any memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u128);
 
@@ -65,7 +63,7 @@ impl<E, M> Queue<E, M> {
         }
     }
 
-    /// Queues `event` for `at`. Inlined, so that the event is written once, to its final place.
+    /// Inlined, so that the event is written once, to its final place.
     #[inline(always)]
     pub fn push(&mut self, at: Time, event: E) {
         let place = if self.is_first_gone { self.heap[0].place() } else { self.room() };
@@ -74,7 +72,7 @@ impl<E, M> Queue<E, M> {
         self.enqueue(key);
     }
 
-    /// Whether a message that arrives at `at` may be [posted](Queue::post): not before any posted one.
+    /// Whether a message that arrives at `at` may be [posted](Queue::post).
     #[inline(always)]
     pub fn is_last(&self, at: Time) -> bool {
         self.posted.back().is_none_or(|(last, ..)| last.at() <= at)
@@ -88,7 +86,7 @@ impl<E, M> Queue<E, M> {
         self.messages.push_back(message);
     }
 
-    /// Takes the earliest posted message, if [`Queue::first`] has found it to be the earliest event.
+    /// Takes the earliest posted message, if it is the earliest event.
     #[inline(always)]
     pub fn take_message(&mut self) -> Option<(PeerId, PeerId, M)> {
         if !self.is_posted {
@@ -98,7 +96,6 @@ impl<E, M> Queue<E, M> {
         self.messages.pop_front().map(|message| (from, to, message))
     }
 
-    /// Posted messages have no slab index.
     #[inline]
     fn key(&mut self, at: Time, place: usize) -> Key {
         self.pushed += 1;
@@ -119,7 +116,7 @@ impl<E, M> Queue<E, M> {
         if std::mem::take(&mut self.is_first_gone) { self.sink(key) } else { self.rise(key) }
     }
 
-    /// Takes the earliest event. [`Queue::first`] must have returned its time just before, and it must not be posted.
+    /// [`Queue::first`] must have returned the event's time just before, and it must not be posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> E {
         debug_assert!(!self.is_posted, "the first event must not be a posted message");
@@ -147,7 +144,6 @@ impl<E, M> Queue<E, M> {
         }
     }
 
-    /// Replaces the first key and restores the heap downwards.
     fn sink(&mut self, key: Key) {
         let heap = &mut self.heap[..];
         let (mut at, mut child) = (0, 1);
@@ -165,7 +161,6 @@ impl<E, M> Queue<E, M> {
         heap[at] = key;
     }
 
-    /// Adds a key and restores the heap upwards.
     fn rise(&mut self, key: Key) {
         let mut at = self.heap.len();
         self.heap.push(key);
@@ -198,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn earlier_first_and_first_pushed_first() {
+    fn queue_orders_by_time_then_push() {
         let mut queue: Queue<_, ()> = Queue::with_capacity(0);
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(Time::from_nanos(at), name);
@@ -208,9 +203,9 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// Compares with a tree: some events posted where allowed, pushed otherwise, among others.
+    /// Compares with a tree.
     #[test]
-    fn what_is_posted_keeps_its_place_among_what_is_pushed() {
+    fn posted_messages_stay_in_order_among_pushed() {
         let mut rng = Rng::new(1);
         let (mut queue, mut tree) = (Queue::<u64, u64>::with_capacity(0), BTreeMap::new());
         let (mut now, mut posts) = (Time::ZERO, 0);
@@ -239,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn queue_reuses_slab_entries() {
         let mut queue: Queue<_, ()> = Queue::with_capacity(2);
         for round in 0..1000 {
             queue.push(Time::from_nanos(round), round);

@@ -7,36 +7,35 @@ pub use numbers::Numbers;
 use crate::statistics::{self, Summary};
 use crate::watch::{Cost, Flow, Received, Round};
 
-/// The merged results of all trials of a setting. Most counts are accessible by name only ([`Report::numbers`]).
+/// The merged results of all trials of a setting. Most counts are in [`Report::numbers`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub trials: u32,
-    /// The number of grants.
     pub entries: u64,
     pub wait: Option<WaitSummary>,
-    /// Waits in steady state, or in the measured window of an open workload; `None` if the runs were too short.
+    /// In steady state, or in the measured window of an open workload; `None` if the runs were too short.
     pub steady: Option<WaitSummary>,
-    /// The longest wait of each peer of each trial in steady state, sorted.
+    /// In steady state, for each peer of each trial, sorted.
     pub longest_of_peers: Vec<Span>,
     pub per_peer_max: Option<PerPeerMax>,
     /// Messages by type. In rounds: each hop and each direct message during the rounds.
     pub messages: Vec<(&'static str, u64)>,
-    /// Messages and entries in steady state, in the measured window, or during the rounds.
+    /// In steady state, in the measured window, or during the rounds.
     pub steady_flow: Flow,
     pub numbers: Numbers,
-    /// Violations at resources of which fewer than 2m − n replicas were reset within any one lease.
+    /// At resources of which fewer than 2m − n replicas were reset within any one lease.
     pub within: Harm,
-    /// Violations at the others, for which a quorum guarantees nothing.
+    /// At the others, for which a quorum guarantees nothing.
     pub beyond: Harm,
-    /// The client of an open workload with the highest message count relative to its bound, and the number of replicas.
+    /// The client with the highest message count relative to its bound, and the number of replicas.
     pub worst: Option<(Cost, u32)>,
     pub rounds: Vec<Round>,
-    /// The distribution of messages per peer and round: Figures 4a–c of the E2E paper.
+    /// Figures 4a–c of the E2E paper.
     pub received: Received,
     pub events: u64,
-    /// Why the first stopped trial was stopped, with its number and the time.
+    /// Why the first stopped trial was stopped.
     pub stop: Option<String>,
-    /// The report of each trial, in order. Empty in those reports themselves.
+    /// Empty in the reports of single trials.
     pub each: Vec<Report>,
 }
 
@@ -62,13 +61,11 @@ impl Report {
         (entries > 0).then(|| messages as f64 / entries as f64)
     }
 
-    /// Returns the entries per second in the measured window of an open workload.
     pub fn throughput(&self) -> Option<f64> {
         let measured = Span::from_nanos(self.numbers.count("nanoseconds measured"));
         (measured > Span::ZERO).then(|| self.steady_flow.entries as f64 / measured.as_secs_f64())
     }
 
-    /// Returns a CSV line for each trial; waits are in seconds, in steady state and in the whole run.
     pub fn trials_csv(&self) -> String {
         let mut csv = String::from(
             "trial,entries,mean wait (s),longest wait (s),whole mean wait (s),whole longest wait (s),messages,\
@@ -102,18 +99,17 @@ impl Report {
     }
 }
 
-/// Violations at resources, until the end of the run. Each resource of each trial counts separately.
+/// Violations until the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Harm {
     pub resources: u64,
     pub grants: u64,
-    /// Grants that exceeded the number of slots.
     pub violations: u64,
     /// Grants with a fencing number no larger than an earlier one.
     pub fencing_back: u64,
     /// Requests that were never served, though their peers were up and all holders had left.
     pub stuck: u64,
-    /// Trials stopped because a peer panicked or messages multiplied. Counted at the first resource.
+    /// Trials stopped by a broken rule, counted at the first resource.
     pub stopped: u64,
     /// The most replicas of one resource that were reset within one lease, in any trial.
     pub most_forgotten: u32,
@@ -140,7 +136,6 @@ impl Harm {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WaitSummary {
     pub all: Summary,
-    /// The mean over the trials of the longest wait in each.
     pub mean_of_trial_max: f64,
 }
 
@@ -150,7 +145,7 @@ impl WaitSummary {
     }
 }
 
-/// The distribution of the longest waits of single peers, in seconds.
+/// In seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerPeerMax {
     pub min: f64,
@@ -160,7 +155,6 @@ pub struct PerPeerMax {
     pub max: f64,
 }
 
-/// The results of one trial. Every watcher fills in its own part.
 #[derive(Clone, Debug, Default)]
 pub struct Sheet {
     pub(crate) steady: Vec<Span>,
@@ -183,8 +177,8 @@ impl Sheet {
     }
 }
 
-/// Merges the results of trials, in order. A quorum gives its guarantee to a resource while fewer than `bound` of its
-/// replicas are reset within a lease.
+/// Merges the results of trials. A quorum gives its guarantee to a resource while fewer than `bound` of its replicas
+/// are reset within a lease.
 pub(crate) fn put_together(trials: Vec<Sheet>, bound: u32) -> Report {
     if trials.len() == 1 {
         let only = sum_up(trials, bound);

@@ -51,35 +51,31 @@ names!("load", Load { Whole = "whole", PerPeer = "per-peer" });
 /// One setting, run several times. The default is Table 1 of the E2E paper.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// At the start, settled.
     pub peers: usize,
     pub overlay: OverlayKind,
-    /// Each has its own replicas.
     pub resources: usize,
-    /// The number of logical replicas of each resource, and the votes to win.
+    /// For each resource.
     pub quorum: Quorum,
-    /// The time before the first round, in which every resource is requested once so that elections are over. Its
-    /// messages are not counted.
+    /// Before the first round every resource is requested once, so that elections are over. Not counted.
     pub settle: Span,
     pub rounds: usize,
     pub round: Span,
-    /// In each round, as `load` counts them.
     pub requests: usize,
-    /// A request for a resource that another client of the peer holds or waits for is skipped.
+    /// A request is skipped if another client of the peer holds the resource or waits for it.
     pub load: Load,
-    /// The rate of churn (§VI.C): half as many peers fail silently in each round, and half as many join. Peers whose
-    /// clients wait or hold are exempt.
+    /// Half as many peers fail silently in each round, and half as many join (§VI.C). Peers whose clients wait or hold
+    /// are exempt.
     pub churn: usize,
     /// With churn or crashes the model must support any number of peers.
     pub network: Network,
     pub links: Links,
-    /// A client that crashes takes its peer with it, and another peer replaces it; every peer is reset independently.
+    /// A client that crashes takes its peer with it, and another peer replaces it.
     pub faults: Faults,
-    /// The lease of the protocol's votes: resets are counted within it.
+    /// The lease of votes: resets are counted within it.
     pub lease: Span,
-    /// The longest time after the last round until no client waits.
+    /// The longest time after the last round.
     pub drain: Span,
-    /// Counts broken rules and, without faults, unexpected messages instead of stopping the run.
+    /// Counts broken rules instead of stopping the run.
     pub count_violations: bool,
     pub trials: u32,
     pub seed: u64,
@@ -112,10 +108,8 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// Runs all trials on rayon's threads. The report does not depend on their number.
-    ///
-    /// `new_peer` makes a peer's protocol instance for one resource. `progress` receives the number of trials that have
-    /// ended since its last call.
+    /// Runs all trials on rayon's threads, whose number does not affect the report. `progress` receives the number of
+    /// trials that have ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -163,13 +157,12 @@ struct Of<'a, O, P, F> {
     overlay: PhantomData<fn() -> (O, P)>,
 }
 
-/// Returns the position of a peer, which differs between trials.
+/// A position differs between trials.
 fn node(peer: PeerId, seed: u64) -> Node {
     let high = mix(seed ^ mix(peer.get()));
     Node { key: Key::new(u128::from(high) << 64 | u128::from(mix(high))), peer }
 }
 
-/// Creates the settled overlays of all peers, by number.
 fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
     let mut nodes: Vec<Node> = (0..peers as u64).map(|peer| node(PeerId::new(peer), seed)).collect();
     nodes.sort_unstable();

@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `spans`, which it reorders; `None` if there are none.
+    /// Reorders `spans`.
     pub fn of(spans: &mut [Span]) -> Option<Self> {
         let mean = mean(spans)?;
         let max = spans.iter().max()?.as_secs_f64();
@@ -30,8 +30,7 @@ pub fn mean(spans: &[Span]) -> Option<f64> {
     (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
 }
 
-/// Returns, for each of the increasing percentages, the smallest of `spans` that at least that many of 100 do not
-/// exceed (nearest rank), in seconds. Reorders `spans`: each quantile is searched only above the previous one.
+/// Returns, for each of the increasing percentages, the nearest rank in seconds. Reorders `spans`.
 ///
 /// # Panics
 /// If `spans` is empty.
@@ -81,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_summary() {
+    fn empty_input_has_no_summary() {
         assert_eq!(Summary::of(&mut []), None);
         assert_eq!(mean(&[]), None);
     }
 
     #[test]
-    fn a_mean_does_not_depend_on_the_order() {
+    fn mean_is_independent_of_order() {
         let values: Vec<Span> = (0..1000).map(|n| Span::from_nanos(n * n * 7919 % 1_000_003)).collect();
         let reversed: Vec<Span> = values.iter().rev().copied().collect();
         assert_eq!(mean(&values), mean(&reversed));

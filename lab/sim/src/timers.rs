@@ -16,7 +16,7 @@ impl<T: Clone + Hash + Eq> Timers<T> {
         Self { pending: FxHashMap::default(), set: 0 }
     }
 
-    /// Sets a timer, replacing one of the same name, and returns the number of this setting.
+    /// Returns the number of this setting.
     pub fn set(&mut self, peer: PeerId, timer: T) -> u64 {
         self.set += 1;
         self.pending.insert((peer, timer), self.set);
@@ -31,7 +31,6 @@ impl<T: Clone + Hash + Eq> Timers<T> {
         self.pending.retain(|(whose, _), _| *whose != peer);
     }
 
-    /// Takes a timer that has fired, if this setting is current.
     pub fn take(&mut self, peer: PeerId, timer: T, set: u64) -> Option<T> {
         let name = (peer, timer);
         if self.pending.get(&name) != Some(&set) {

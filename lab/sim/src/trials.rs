@@ -1,5 +1,3 @@
-//! Runs many trials of a setting in parallel and merges their results in order.
-
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,17 +11,14 @@ use crate::watch::Trace;
 use crate::workload::Workload;
 use crate::world::{Violation, World};
 
-/// The number of events shown with a broken rule.
 const SHOWN: usize = 24;
 
 #[derive(Clone, Debug, Error)]
 #[error("trial {trial} with seed {seed} broke a rule {violation}\nThe last events:\n{}", .events.join("\n"))]
 pub struct Failure {
     pub trial: u32,
-    /// The seed of the setting.
     pub seed: u64,
     pub violation: Violation,
-    /// The events just before the violation.
     pub events: Vec<String>,
 }
 
@@ -31,10 +26,9 @@ pub struct Failure {
 pub trait Setting: Sync {
     type Actor: Actor;
     type Workload: Workload<Self::Actor>;
-    /// Creates a world with all its peers.
     fn world(&self, seed: u64) -> World<'_, Self::Actor, Self::Workload>;
 
-    /// Whether a broken rule is counted and ends only its trial, instead of all.
+    /// A broken rule is counted and ends only its trial.
     fn counts(&self) -> bool {
         false
     }
@@ -43,14 +37,14 @@ pub trait Setting: Sync {
         1
     }
 
-    /// Returns the number of resets of a resource's replicas within a lease from which on a quorum guarantees nothing.
+    /// The number of resets of a resource's replicas within a lease from which on a quorum guarantees nothing.
     fn bound(&self) -> u32 {
         u32::MAX
     }
 }
 
-/// Runs all trials on rayon's threads. Neither the report nor the choice of the reported failure depends on their
-/// number. `progress` is called for every trial that has ended.
+/// Neither the report nor the choice of the reported failure depends on the number of threads. `progress` is called for
+/// every trial that has ended.
 pub(crate) fn run<S: Setting>(
     setting: &S,
     trials: u32,
@@ -95,7 +89,7 @@ fn run_trial<S: Setting>(setting: &S, number: u32, seed: u64) -> Result<Sheet, B
     }
 }
 
-/// Repeats a failed trial with a trace: the same seed gives the same run. Returns its last events.
+/// Repeats a failed trial with a trace, and returns the last events.
 pub(crate) fn traced<S: Setting>(
     setting: &S,
     seed: u64,

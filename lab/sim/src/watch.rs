@@ -1,4 +1,4 @@
-//! Watchers, which check every event and report broken rules. A watcher never changes a run.
+//! Watchers check every event and report broken rules. A watcher never changes a run.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Time};
@@ -47,33 +47,32 @@ pub use trace::Trace;
 pub use waits::{Flow, Waits};
 pub use window::Window;
 
-/// A broken rule, as a message. One word on the stack, since every step returns it.
+/// One word on the stack, since every step returns it.
 pub type Broken = Box<str>;
 
-/// An event of a run.
 pub enum Event<'a, A: Actor> {
     Request(&'a Client),
     /// The request is already removed from the ledger.
     Grant(&'a Client, Grant, &'a Ledger),
-    /// A client releases its slot, or loses it for another reason.
+    /// By release or loss.
     Leave(&'a Client),
-    /// A waiting client withdraws, is refused, or crashes.
+    /// By withdrawal, refusal or crash.
     GiveUp(&'a Client),
-    /// A peer is about to lose its memory.
+    /// The peer is about to lose its memory.
     Reset(PeerId),
-    /// The peer's clients have left or given up just before.
+    /// Its clients have left or given up just before.
     Crash(PeerId),
     Send {
         from: PeerId,
         to: PeerId,
         message: &'a A::Message,
     },
-    /// The message sent last will arrive at `arrives`. Not for a lost one.
+    /// Of the message sent last, unless it is lost.
     OnWay {
         from: PeerId,
         arrives: Time,
     },
-    /// A message arrives, before the peer handles it. Under faults it may arrive twice.
+    /// Before the peer handles the message, which under faults may arrive twice.
     Deliver {
         from: PeerId,
         to: PeerId,
@@ -81,7 +80,6 @@ pub enum Event<'a, A: Actor> {
     },
     Note(PeerId, &'a A::Note),
     Mark(Mark<'a>, &'a Ledger),
-    /// A peer has finished a step.
     Step(PeerId, &'a A),
     /// No event is left. Not for a run that stops at a given moment.
     End(&'a Ledger),
@@ -95,32 +93,32 @@ impl<A: Actor> Clone for Event<'_, A> {
 
 impl<A: Actor> Copy for Event<'_, A> {}
 
-/// A point in a run that matters for the counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark<'a> {
-    /// A round begins and the previous one ends. These peers take part.
+    /// These peers take part.
     Round(&'a [PeerId]),
-    /// A client did not request, since another client of its peer holds the resource or waits for it.
+    /// Another client of the peer holds the resource or waits for it.
     Skipped,
     /// No fault has occurred for a while, and none will.
     Quiet,
-    /// The last round is over, and all holders leave. These peers took part.
+    /// The last round is over, and all holders leave.
     Drain(&'a [PeerId]),
 }
 
-/// Checks or counts events. Implementations of `on` are inlined where the kind of event is known, so that a watcher
-/// costs nothing at events that it ignores.
+/// Checks or counts events. `on` is inlined where the kind of event is known, so that ignored events cost nothing.
 pub trait Watch<A: Actor> {
     fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken>;
 
-    /// Writes the watcher's counts at the end of the run.
     fn fill(&mut self, _sheet: &mut Sheet) {}
 }
 
 impl<A: Actor, W: Watch<A>> Watch<A> for Option<W> {
     #[inline(always)]
     fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
-        self.as_mut().map_or(Ok(()), |watcher| watcher.on(now, event))
+        match self {
+            Some(watcher) => watcher.on(now, event),
+            None => Ok(()),
+        }
     }
 
     fn fill(&mut self, sheet: &mut Sheet) {
@@ -128,7 +126,6 @@ impl<A: Actor, W: Watch<A>> Watch<A> for Option<W> {
     }
 }
 
-/// Makes a tuple of watchers one watcher, which calls each in turn.
 macro_rules! watch_together {
     ($($name:ident $at:tt)*) => {
         impl<A: Actor, $($name: Watch<A>),*> Watch<A> for ($($name,)*) {
@@ -151,7 +148,7 @@ watch_together!(B 0 C 1 D 2 E 3 F 4);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7 J 8 K 9 L 10);
 
-/// The watchers of a world. An observer, which is outside the hot path, sees each event first.
+/// An observer is outside the hot path and sees each event first.
 pub(crate) struct Watchers<'a, A: Actor, W> {
     pub observer: Option<&'a mut (dyn Watch<A> + 'a)>,
     pub rules: W,
@@ -160,9 +157,17 @@ pub(crate) struct Watchers<'a, A: Actor, W> {
 impl<A: Actor, W: Watch<A>> Watchers<'_, A, W> {
     #[inline(always)]
     pub fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
-        if let Some(observer) = &mut self.observer {
-            observer.on(now, event)?;
+        if self.observer.is_some() {
+            self.observe(now, event)?;
         }
         self.rules.on(now, event)
+    }
+
+    #[cold]
+    fn observe(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match &mut self.observer {
+            Some(observer) => observer.on(now, event),
+            None => Ok(()),
+        }
     }
 }

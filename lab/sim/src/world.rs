@@ -73,10 +73,11 @@ pub struct World<'a, A: Actor, L: Workload<A>> {
     hosts: Hosts<A>,
     make: Make<'a, A>,
     carrier: Carrier,
-    injector: Injector,
+    pub(crate) injector: Injector,
     queue: Queue<Scheduled<A, L::Event>, A::Message>,
-    ledger: Ledger,
-    inside: Vec<Client>,
+    pub(crate) ledger: Ledger,
+    /// In no order.
+    pub(crate) inside: Vec<Client>,
     /// The end of each holder's grant, as last reported to it.
     ends: BTreeMap<Ticket, End>,
     timers: Timers<A::Timer>,
@@ -92,7 +93,7 @@ pub struct World<'a, A: Actor, L: Workload<A>> {
     /// The number of queued random faults.
     faults_to_come: usize,
     /// Nothing but random faults is queued.
-    has_come_to_rest: bool,
+    pub(crate) has_come_to_rest: bool,
     /// The peers that run in this process, if others run elsewhere.
     share: Option<Share>,
     /// The counts of those other processes.
@@ -177,7 +178,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     }
 
     fn counts(&self) -> [(&'static str, u64); COUNTS] {
-        self.tally.counts(self.injector.mishaps())
+        self.tally.counts(self.injector.mishaps)
     }
 
     /// Out of line, so that the loop inlines [`World::happen`].
@@ -189,7 +190,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     #[inline(always)]
     fn happen(&mut self, event: Scheduled<A, L::Event>) -> Result<(), Broken> {
         check::has_time(self.now)?;
-        if self.injector.can_freeze()
+        if self.injector.faults.freezes.is_some()
             && let Some((peer, at)) = self.thaws_for(&event)
         {
             self.happen_at(at, peer, event);
@@ -247,7 +248,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     #[inline(always)]
     fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         check::has_time(self.now)?;
-        if self.injector.can_freeze()
+        if self.injector.faults.freezes.is_some()
             && let Some(at) = self.injector.thaws(self.now, to)
         {
             self.happen_at(at, to, Scheduled::Arrive { from, to, message });
@@ -336,8 +337,8 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
                 self.queue.push(at, Scheduled::Written { peer, life, fails });
                 Ok(())
             }
-            Effect::Keep(write) => {
-                self.hosts.keep(peer, write);
+            Effect::WriteUnsynced(write) => {
+                self.hosts.write_unsynced(peer, write);
                 Ok(())
             }
             Effect::Note(note) => {
@@ -382,7 +383,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     }
 
     fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
-        if self.hosts.get(peer).is_none() || self.injector.is_calm() {
+        if self.hosts.get(peer).is_none() || self.injector.is_calm {
             return Ok(());
         }
         self.resets_from_now(peer);
@@ -427,24 +428,6 @@ impl<A: Actor, L: Workload<A>> Hands<A> for Peers<'_, '_, A, L> {
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub fn now(&self) -> Time {
         self.now
-    }
-
-    pub fn events(&self) -> u64 {
-        self.events
-    }
-
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// Returns the holders, in no order.
-    pub fn inside(&self) -> &[Client] {
-        &self.inside
-    }
-
-    /// Whether only random faults are left to happen.
-    pub fn has_come_to_rest(&self) -> bool {
-        self.has_come_to_rest
     }
 
     /// Adds a peer that stays until it crashes, and returns its number.
@@ -522,24 +505,8 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         }
     }
 
-    pub fn calm_down(&mut self) {
-        self.injector.calm_down();
-    }
-
-    pub fn rift(&mut self, one: PeerId, other: PeerId) {
-        self.injector.rift(one, other);
-    }
-
-    pub fn deliver_all(&mut self) {
-        self.injector.deliver_all();
-    }
-
     pub fn disk(&self, peer: PeerId) -> &A::Disk {
         self.hosts.disk(peer)
-    }
-
-    pub fn is_rough(&self) -> bool {
-        self.injector.is_rough()
     }
 
     pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {

@@ -39,7 +39,7 @@ fn all_clients_are_served_without_faults() {
 /// Half of the peers crash at one moment. Without a majority of the voters, requests are refused and counted; otherwise
 /// all continue.
 #[test]
-fn it_goes_on_with_a_majority_of_the_voters_and_stops_without() {
+fn custody_survives_catastrophe_with_a_majority() {
     let faults = Faults { catastrophe: Some((0.5, SECOND * 10)), ..Faults::default() };
     let report = run(&Custody { count_violations: true, ..custody(3, faults) });
     assert_eq!((report.harm().violations, report.harm().fencing_back), (0, 0));
@@ -51,7 +51,7 @@ fn it_goes_on_with_a_majority_of_the_voters_and_stops_without() {
 }
 
 #[test]
-fn partitions_hold_up_one_side_and_nobody_is_let_in_on_both() {
+fn custody_survives_partitions() {
     let spells = Spells { every: SECOND * 10, last: SECOND * 5 };
     let faults = Faults { partitions: Some((Cut::Whole, spells)), ..Faults::default() };
     let report = run(&custody(5, faults));

@@ -11,7 +11,7 @@ use peerlock_sim::workload::{Over, Workload};
 use peerlock_sim::{Client, Faults, Links, Setup, Spells, World};
 use peerlock_types::{PeerId, Rng, Span, Time};
 
-const TOLD: Span = Span::from_secs(5);
+const REPORTED: Span = Span::from_secs(5);
 
 /// A peer that grants every request at once, with an end, and writes one number after another.
 struct Careless(u64);
@@ -42,7 +42,7 @@ impl Actor for Careless {
     }
 
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, out: &mut Self::Buffers) {
-        let until = cx.now + TOLD;
+        let until = cx.now + REPORTED;
         match input {
             Input::Request { ticket, .. } => {
                 out.push(Effect::Grant { ticket, grant: Grant { slot: 0, fencing: ticket.get() } });
@@ -184,7 +184,7 @@ fn client_holds_until_release_or_reported_end() {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_crash_and_what_was_not_may_be() {
+fn synced_writes_survive_a_crash() {
     let spells = |every, last| Some(Spells { every: Span::from_millis(every), last: Span::from_millis(last) });
     let faults = Faults { crashes: spells(2000, 100), full_disks: spells(5000, 100), ..Faults::default() };
     let safe = Cell::new(0);

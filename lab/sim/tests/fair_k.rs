@@ -41,7 +41,7 @@ fn fair_k(experiment: &Experiment, config: Config) -> Report {
 
 /// §4: with every slot busy and a hand-off of one message, a wait is N(cset + T)/k − cset − 1/λ.
 #[test]
-fn the_mean_wait_is_the_closed_bound_wherever_it_is_saturated() {
+fn saturated_mean_wait_is_the_closed_bound() {
     for (peers, slots, think) in [(100, 3, 0.5), (100, 3, 1.0), (100, 1, 0.5), (60, 5, 0.2), (40, 3, 10.0)] {
         let experiment = experiment(peers, slots, "10s", think, "constant:1s", 300);
         let bound = peers as f64 * 11.0 / f64::from(slots) - 10.0 - 1.0 / think;
@@ -54,7 +54,7 @@ fn the_mean_wait_is_the_closed_bound_wherever_it_is_saturated() {
 
 /// A run with slow messages or long faults is not given up.
 #[test]
-fn a_run_lasts_as_long_as_its_messages_and_its_faults() {
+fn patience_covers_slow_messages_and_faults() {
     let slow = experiment(5, 2, "10s", 0.5, "constant:2h", 3);
     assert_eq!(fair_k(&slow, Config::REPAIRED).entries, 2 * 5 * 3);
     let freezes = Some(Spells { every: Span::from_secs(3600), last: Span::from_secs(36_000) });
@@ -73,7 +73,7 @@ fn the_ideal_reaches_the_same_bound_and_keeps_the_order() {
 
 /// All rules are checked in every run; this test selects the runs.
 #[test]
-fn no_rule_is_broken_in_rough_weather() {
+fn jitter_and_reordering_break_no_rule() {
     for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s", "king"] {
         for (peers, slots, hold) in [(1, 1, "1s"), (2, 5, "exp:1s"), (7, 2, "exp:1s"), (30, 4, "two-point:1s/100s")] {
             for (think, links) in [(0.01, Links::Unordered), (5.0, Links::Unordered), (0.3, Links::Ordered)] {
@@ -113,7 +113,7 @@ fn the_order_of_links_matters_only_with_jitter() {
 /// With one slot, no client enters before one that requested more than two message times earlier, even if holds are so
 /// short that a token has moved on before the coordinator is notified, and with unordered messages.
 #[test]
-fn with_one_slot_nobody_is_passed_by() {
+fn one_slot_is_granted_in_order() {
     for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s"] {
         for (peers, hold, think) in [(3, "1us", 2.0), (10, "1us", 5.0), (10, "10ms", 0.5), (30, "exp:1s", 0.2)] {
             for (links, reach) in [(Links::Unordered, 1), (Links::Unordered, 2), (Links::Ordered, 8)] {
@@ -138,7 +138,7 @@ fn with_one_slot_nobody_is_passed_by() {
 
 /// One hold in fifty lasts as long as a thousand others, and few clients wait. The watcher fails above the bound.
 #[test]
-fn passes_are_bounded_where_few_stays_are_very_long() {
+fn rare_long_holds_have_bounded_passes() {
     let stays = |short: Span, long: u64| Hold::TwoPoint { short, long: short * long, long_share: 0.02 };
     for latency in ["constant:100ms", "uniform:0s..200ms", "jitter:0s..200ms"] {
         for (peers, slots) in [(4, 2), (5, 2), (6, 3), (8, 3), (14, 10), (25, 10)] {
@@ -161,14 +161,14 @@ fn passes_are_bounded_where_few_stays_are_very_long() {
 
 /// The watcher counts passes if there are any: Fair-K re-admits a peer that has a token.
 #[test]
-fn who_is_passed_by_is_seen() {
+fn passed_waiters_are_counted() {
     let report = fair_k(&experiment(10, 1, "1us", 5.0, "constant:1s", 100), Config::PRINTED);
     assert!(report.numbers.count("passed by") > 0, "{:?}", report.numbers);
 }
 
 /// For any hold time, a hand-over takes one message, and the order is that of the ideal within a message or two.
 #[test]
-fn short_stays_cost_no_more_than_the_hand_over() {
+fn short_holds_cost_one_hand_over() {
     for hold in ["1us", "10ms"] {
         let experiment = experiment(100, 1, hold, 0.5, "constant:1s", 200);
         let ideal = experiment.run(|latency| Ideal::peers(100, 1, latency), |_| {}).unwrap();

@@ -117,7 +117,7 @@ type Run = fn(Faults) -> Result<Report, Box<Failure>>;
 /// Every run ends and grants slots, each fault has an effect, and the same seed gives the same report. Only Fair-K may
 /// panic, if messages are duplicated or peers reset.
 #[test]
-fn every_fault_strikes_under_every_workload() {
+fn every_fault_has_effect_under_every_workload() {
     let runs: [(&str, Run); 5] = [
         ("Fair-K in a closed loop", |faults| fair_k(&closed(faults))),
         ("Fair-K with late binding in a closed loop", |faults| fair_k_late(&closed(faults))),
@@ -153,7 +153,7 @@ fn every_fault_strikes_under_every_workload() {
 /// Faults that only delay messages or peers break no rule of Fair-K; lost messages lose tokens, and some client is
 /// never served.
 #[test]
-fn fair_k_bears_delays_and_nothing_that_is_lost() {
+fn fair_k_tolerates_delay_but_not_loss() {
     let run = |faults| fair_k(&closed(faults)).unwrap().harm();
     let none = Faults::default();
     let slow = Faults {
@@ -182,7 +182,7 @@ fn stopped_trial_is_counted_and_others_continue() {
     assert!(report.stop.as_ref().unwrap().starts_with(&format!("trial {first} at ")), "{:?}", report.stop);
     assert!(report.each.iter().all(|trial| trial.stop.is_some() == (trial.harm().stopped > 0)));
     let lines = report.trials_csv();
-    assert_eq!(lines.lines().filter(|line| line.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
+    assert_eq!(lines.lines().filter(|row| row.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
 }
 
 /// Without counting, the run stops and reports the rule.
@@ -201,7 +201,7 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
 /// A replica that restarts has lost its memory and knows it: it must not vote while a client may hold with a vote that
 /// it does not remember.
 #[test]
-fn who_restarts_knows_that_it_has_forgotten() {
+fn restarted_replica_does_not_vote() {
     let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };
     let experiment = Experiment { trials: 60, ..closed(crashes) };
     let replicas = Replicas::first(Quorum::new(5, 3));
@@ -247,7 +247,7 @@ fn after_catastrophe_notified_peers_continue() {
 /// Backups trust reports of crashes: after a wrong one, two peers act for one, until too many clients hold or a peer
 /// panics.
 #[test]
-fn wrong_suspicions_let_too_many_in() {
+fn wrong_suspicions_give_too_many_holders() {
     let detection = Some(Span::from_secs(2));
     for faults in [
         Faults { freezes: Some(seconds(5, 10)), detection, ..Faults::default() },

@@ -30,13 +30,13 @@ fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
 /// Runs a seed with a mutation, and returns the violation if it is one of those expected.
 fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
     let what = plan_with(mistake, seed).run().err()?.violation.to_string();
-    words.iter().any(|word| what.contains(word)).then_some((seed, what))
+    words.iter().any(|text| what.contains(text)).then_some((seed, what))
 }
 
 /// Too many holders.
 const TWO: &[&str] = &["enters as holder", "gives fencing number"];
 /// A client is not served.
-const STUCK: &[&str] = &["never served", "who was to be served", "waited since", "waiting since"];
+const STUCK: &[&str] = &["never served", "which must be served", "waited since", "waiting since"];
 /// … or a node's assertion fails first.
 const TWO_OR_ASSERTED: &[&str] = &["enters as holder", "gives fencing number", "has panicked"];
 /// A node's assertion fails.

@@ -91,7 +91,7 @@ fn lone_client_costs_three_messages_per_replica() {
 }
 
 #[test]
-fn losers_who_give_up_are_refused_and_losers_who_retry_are_not() {
+fn strawman_refuses_only_without_retry() {
     let open = open(1.0, "uniform:0s..200ms");
     let Report { numbers, entries, .. } = strawman(&open, strawman::Config::GIVES_UP);
     let (came, refused) = (numbers.count("asked"), numbers.count("refused"));
@@ -129,7 +129,7 @@ fn crashed_holder_blocks_until_lease_expires() {
 
 /// A client that holds longer than the strawman's lease, which is never renewed, loses its grant and is notified.
 #[test]
-fn a_grant_may_be_lost() {
+fn client_beyond_its_lease_loses_its_grant() {
     let mut open = open(0.02, "constant:100ms");
     open.workload.hold = Some(Hold::Constant(Span::from_secs(11)));
     let report = strawman(&open, strawman::Config::GIVES_UP);
@@ -153,7 +153,7 @@ fn violations_stop_a_run_unless_they_are_counted() {
 /// Clients that release at once, as in the paper's figures, still cause violations: replicas that are reset often grant
 /// before the release of the last holder can be known.
 #[test]
-fn stays_of_no_time_hide_nothing() {
+fn instant_holds_hide_no_violation() {
     let mut open = open(3.0, "constant:100ms");
     (open.replicas, open.count_violations, open.trials) = (3, true, 4);
     let mut violations = |life| {
@@ -167,7 +167,7 @@ fn stays_of_no_time_hide_nothing() {
 /// Seeded runs with all faults: no two clients hold while fewer than 2m − n replicas are reset within one lease. `cargo
 /// run --release -p peerlock-sim --example fault_runs` plays ten thousand.
 #[test]
-fn nobody_is_inside_with_another_while_enough_replicas_remember() {
+fn resets_below_bound_preserve_exclusion() {
     let (mut few, mut many, mut entries) = (0, 0, 0);
     for seed in 0..RUNS {
         let run = rough::play(seed, sigma::Config::REPAIRED);
@@ -185,7 +185,7 @@ fn nobody_is_inside_with_another_while_enough_replicas_remember() {
 
 /// Shows that the runs above depend on clients that know the end of their lease.
 #[test]
-fn without_leases_that_clients_know_somebody_is() {
+fn unknown_leases_give_two_holders() {
     let config = sigma::Config { client_leases: false, ..sigma::Config::REPAIRED };
     let runs = (0..RUNS).map(|seed| rough::play(seed, config));
     let violations: u64 = runs.filter(Rough::is_within_the_bound).map(|run| run.violations()).sum();
@@ -195,7 +195,7 @@ fn without_leases_that_clients_know_somebody_is() {
 /// The runs above rarely depend on numbered grants: that takes a YIELD followed by an old answer. If messages take
 /// longer than a retry, and half of them arrive twice, it happens once in a thousand entries.
 #[test]
-fn without_numbered_grants_somebody_is_where_old_answers_come_late() {
+fn late_answers_without_grant_numbers_give_two_holders() {
     let mut late = open(0.3, "jitter:0s..1s");
     (late.replicas, late.count_violations, late.trials) = (5, true, 300);
     (late.workload.settle, late.workload.measure) = (Span::ZERO, Span::from_secs(60));

@@ -48,7 +48,7 @@ impl Drive for Alone {
 }
 
 #[test]
-fn who_has_fallen_behind_hears_what_comes_all_the_same() {
+fn lagging_process_still_receives() {
     let experiment = Experiment {
         peers: 1,
         servers: 0,

@@ -159,7 +159,7 @@ fn each_fault_is_detected_by_its_watcher() {
         (Fault::MakesASecondCoordinator, "there are 2 coordinators and 0 messages that make one"),
         (Fault::PointsInACircle, "lead back to it"),
         (Fault::GetsNonsense, "peer 0 got nonsense"),
-        (Fault::PassesOneBy, "is passed by more than 16 who asked later"),
+        (Fault::PassesOneBy, "is passed by more than 16 later requests"),
     ] {
         let error = run(fault).expect_err("the fault must be seen");
         assert!(error.contains(sentence), "{fault:?}: {error}");
@@ -167,7 +167,7 @@ fn each_fault_is_detected_by_its_watcher() {
 }
 
 #[test]
-fn without_a_fault_nothing_is_seen() {
+fn correct_protocol_breaks_no_rule() {
     assert_eq!(run(Fault::None), Ok(()));
 }
 

@@ -9,8 +9,8 @@ use peerlock_protocols::registry::{Detached, Session};
 use peerlock_protocols::{Effect, Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
-use super::fault::{Cluster, Fault, Order, Post};
-use super::{Explorable, Slip, World};
+use super::fault::{AdminCommand, Cluster, Fault, RegistryMessage};
+use super::{Explorable, RegistryMutation, World};
 use crate::Violation;
 
 impl Cluster {
@@ -36,8 +36,8 @@ impl Cluster {
     }
 
     fn expire(&mut self, at: usize) {
-        let word = self.registry.expire(at);
-        word.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
+        let event = self.registry.expire(at);
+        event.into_iter().for_each(|event| self.send(RegistryMessage::RegistryEvent(event)));
         self.forget_unaware();
     }
 
@@ -71,7 +71,7 @@ impl<P: Explorable> World<P> {
                 let here = local.inside.iter().map(|(_, grant)| grant);
                 let known = cluster.alone.iter().filter(|(peer, ..)| *peer == me).map(|(_, _, grant)| grant);
                 let detached = here.chain(known).filter(|grant| is_detached(grant));
-                detached.for_each(|grant| add(Fault::TakeBack(at, grant.fencing)));
+                detached.for_each(|grant| add(Fault::EndDetached(at, grant.fencing)));
             }
         }
         (0..cluster.alone.len()).for_each(|at| add(Fault::LeaveAlone(at)));
@@ -123,7 +123,7 @@ impl<P: Explorable> World<P> {
                 let (_, it) = self.detached()[at];
                 let cluster = self.cluster_mut();
                 cluster.left.forces -= 1;
-                cluster.note_order(Order::TakeBack(it.fencing));
+                cluster.note_command(AdminCommand::Revoke(it.fencing));
                 cluster.expire(at);
                 cluster.forget_forced();
             }
@@ -131,13 +131,13 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    pub(super) fn take_back(
+    pub(super) fn end_detached(
         &mut self,
         at: usize,
         fencing: u64,
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
-        let (session, slip) = (self.session(at), self.rules.limits.faults.and_then(|faults| faults.slip));
+        let (session, mutation) = (self.session(at), self.rules.limits.faults.and_then(|faults| faults.mutation));
         let mut local = self.nodes[at].local.clone();
         let here = local.inside.extract_if(.., |(_, grant)| grant.fencing == fencing);
         let here: Vec<(Ticket, Grant)> = here.collect();
@@ -148,8 +148,8 @@ impl<P: Explorable> World<P> {
         let (ticket, grant) = here.into_iter().chain(alone).next().expect("a grant that ends has a client");
         cluster.unaware.push((session, ticket, grant));
         cluster.unaware.sort_unstable();
-        cluster.send(Post::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
-        if is_here && slip == Some(Slip::HandsOnFirst) {
+        cluster.send(RegistryMessage::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
+        if is_here && mutation == Some(RegistryMutation::HandsOnFirst) {
             return self.step(at, local, Input::Release(ticket), effects);
         }
         self.set(at, local);
@@ -164,10 +164,10 @@ impl<P: Explorable> World<P> {
         it: Detached,
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
-        let slip = self.rules.limits.faults.and_then(|faults| faults.slip);
+        let mutation = self.rules.limits.faults.and_then(|faults| faults.mutation);
         let cluster = self.cluster_mut();
-        let word = cluster.registry.drop_detached(from, it.fencing, slip);
-        word.into_iter().for_each(|word| cluster.send(Post::RegistryEvent(word)));
+        let event = cluster.registry.drop_detached(from, it.fencing, mutation);
+        event.into_iter().for_each(|event| cluster.send(RegistryMessage::RegistryEvent(event)));
         cluster.forget_unaware();
         let at = self.place(from.peer);
         if self.is_up(at) && self.session(at) == from {

@@ -9,12 +9,12 @@ use peerlock_protocols::{Effect, Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
 use super::registry::Registry;
-use super::{Action, Explorable, FaultLimits, Local, Node, Slip, World};
+use super::{Action, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
 use crate::Violation;
 
 /// A message between the registry and a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Post {
+pub enum RegistryMessage {
     RegistryEvent(RegistryEvent),
     RegistryRequest(Session, RegistryRequest),
     /// Remove the resource, which had no parties in this generation.
@@ -25,13 +25,13 @@ pub enum Post {
 
 /// An executed administrative command, of which a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Order {
+pub enum AdminCommand {
     /// Evict this session, a party since that generation.
-    Expel(Session, u64),
+    Evict(Session, u64),
     /// Set this number of slots; issued in that generation.
     Resize(u32, u64),
     /// Revoke the detached grant with this number.
-    TakeBack(u64),
+    Revoke(u64),
 }
 
 /// An event of a session or a slot. The last number, if it opens a generation, selects the coordinator among the
@@ -39,7 +39,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The registry message at this index arrives.
-    Hear(usize),
+    Receive(usize),
     /// The registry message at this index is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
@@ -49,7 +49,7 @@ pub enum Fault {
     /// The process at this peer is killed, and another continues its clients' grants, except detached ones.
     TakeOver(usize, usize),
     Resize(usize),
-    Expel(usize, usize),
+    Evict(usize, usize),
     /// This peer leaves an unused resource.
     Forget(usize),
     /// An administrator finds no party of the resource and requests its removal.
@@ -60,7 +60,7 @@ pub enum Fault {
     /// The registry records the end of a detached grant.
     Expire(usize),
     /// The process at this peer ends this detached grant without notifying its client.
-    TakeBack(usize, u64),
+    EndDetached(usize, u64),
     /// A client renews a detached grant at a later process of its host.
     Renew(usize),
     /// An administrator frees a detached grant whose session is no party.
@@ -72,19 +72,19 @@ pub enum Fault {
 impl Fault {
     /// Whether it happens eventually. All other events are optional.
     pub(crate) fn is_certain(&self) -> bool {
-        matches!(self, Self::Hear(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
+        matches!(self, Self::Receive(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Cluster {
     pub(super) registry: Registry,
-    post: Vec<Post>,
+    messages: Vec<RegistryMessage>,
     /// Detached clients that hold by the registry's record, without a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
     /// Detached clients whose grant was revoked without their knowledge, and the revoking session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
-    pub(super) orders: Vec<Order>,
+    pub(super) commands: Vec<AdminCommand>,
     pub(super) left: FaultLimits,
     resized: usize,
 }
@@ -93,50 +93,56 @@ impl Cluster {
     pub(super) fn new(ids: &[PeerId], fault_actions: &FaultLimits, slots: usize) -> Self {
         Self {
             registry: Registry::new(ids, fault_actions, slots as u32),
-            post: Vec::new(),
+            messages: Vec::new(),
             alone: Vec::new(),
             unaware: Vec::new(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             left: *fault_actions,
             resized: 0,
         }
     }
 
-    pub(super) fn send(&mut self, post: Post) {
-        let place = self.post.partition_point(|other| *other <= post);
-        self.post.insert(place, post);
+    pub(super) fn send(&mut self, message: RegistryMessage) {
+        let place = self.messages.partition_point(|other| *other <= message);
+        self.messages.insert(place, message);
     }
 
-    pub(super) fn note_order(&mut self, order: Order) {
+    pub(super) fn note_command(&mut self, command: AdminCommand) {
         if self.left.repeats > 0 {
-            let place = self.orders.partition_point(|other| *other <= order);
-            self.orders.insert(place, order);
+            let place = self.commands.partition_point(|other| *other <= command);
+            self.commands.insert(place, command);
         }
     }
 
     /// Delivers a duplicate of a command, which must have no effect.
-    fn repeat_order(&mut self, at: usize, slip: Option<Slip>) -> Result<Option<RegistryEvent>, Violation> {
-        let order = self.orders.remove(at);
+    fn repeat_command(
+        &mut self,
+        at: usize,
+        mutation: Option<RegistryMutation>,
+    ) -> Result<Option<RegistryEvent>, Violation> {
+        let command = self.commands.remove(at);
         self.left.repeats -= 1;
         if self.left.repeats == 0 {
-            self.orders.clear();
+            self.commands.clear();
         }
-        match order {
-            Order::Expel(session, since) => {
+        match command {
+            AdminCommand::Evict(session, since) => {
                 let counts = self.registry.since(session) == Some(since);
-                if !counts && (slip != Some(Slip::ExpelsLate) || !self.registry.is_party(session)) {
+                if !counts && (mutation != Some(RegistryMutation::EvictsLate) || !self.registry.is_party(session)) {
                     return Ok(None);
                 }
-                let [notified, opened] = self.registry.expel(session, 0);
-                notified.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
+                let [notified, opened] = self.registry.evict(session, 0);
+                notified.into_iter().for_each(|event| self.send(RegistryMessage::RegistryEvent(event)));
                 Ok(opened)
             }
-            Order::Resize(slots, _) if slots == self.registry.slots => Ok(None),
-            Order::Resize(_, looked) => match self.registry.may_resize(looked) || slip == Some(Slip::ResizesLate) {
-                true => Err(Violation::Undone(self.registry.slots)),
-                false => Ok(None),
-            },
-            Order::TakeBack(fencing) => match self.registry.place_of(fencing) {
+            AdminCommand::Resize(slots, _) if slots == self.registry.slots => Ok(None),
+            AdminCommand::Resize(_, looked) => {
+                match self.registry.may_resize(looked) || mutation == Some(RegistryMutation::ResizesLate) {
+                    true => Err(Violation::Undone(self.registry.slots)),
+                    false => Ok(None),
+                }
+            }
+            AdminCommand::Revoke(fencing) => match self.registry.place_of(fencing) {
                 Some(at) => Ok(self.registry.expire(at)),
                 None => Ok(None),
             },
@@ -148,19 +154,19 @@ impl Cluster {
         &mut self,
         from: Session,
         registry_request: RegistryRequest,
-        slip: Option<Slip>,
+        mutation: Option<RegistryMutation>,
     ) -> Option<RegistryEvent> {
         let RegistryRequest::Quit { generation } = registry_request else {
-            return self.registry.grant(from, &registry_request, slip);
+            return self.registry.grant(from, &registry_request, mutation);
         };
-        let [notified, opened] = self.registry.quit(from, generation, 0, slip);
-        notified.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
+        let [notified, opened] = self.registry.quit(from, generation, 0, mutation);
+        notified.into_iter().for_each(|event| self.send(RegistryMessage::RegistryEvent(event)));
         opened
     }
 
-    fn remove(&mut self, generation: u64, slip: Option<Slip>) {
-        if self.registry.remove(generation, slip) {
-            self.post.retain(|post| !matches!(post, Post::RegistryEvent(word) if word.kind == EventKind::Expelled));
+    fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) {
+        if self.registry.remove(generation, mutation) {
+            self.messages.retain(|message| !matches!(message, RegistryMessage::RegistryEvent(event) if event.kind == EventKind::Expelled));
         }
     }
 }
@@ -181,19 +187,19 @@ impl<P: Explorable> World<P> {
     pub(super) fn actor_of(&self, fault: Fault) -> PeerId {
         match fault {
             Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Resize(_) | Fault::Remove => self.ids()[0],
-            Fault::Again(at) => match self.orders()[at] {
-                Order::Expel(session, _) => session.peer,
-                Order::Resize(..) | Order::TakeBack(_) => self.ids()[0],
+            Fault::Again(at) => match self.admin_commands()[at] {
+                AdminCommand::Evict(session, _) => session.peer,
+                AdminCommand::Resize(..) | AdminCommand::Revoke(_) => self.ids()[0],
             },
-            Fault::Hear(at) | Fault::Repeat(at) => match &self.post()[at] {
-                Post::RegistryEvent(word) => word.to.peer,
-                Post::RegistryRequest(from, _) | Post::DropDetached(from, ..) => from.peer,
-                Post::Remove(_) => self.ids()[0],
+            Fault::Receive(at) | Fault::Repeat(at) => match &self.registry_messages()[at] {
+                RegistryMessage::RegistryEvent(event) => event.to.peer,
+                RegistryMessage::RegistryRequest(from, _) | RegistryMessage::DropDetached(from, ..) => from.peer,
+                RegistryMessage::Remove(_) => self.ids()[0],
             },
             Fault::End(session, _) => session.peer,
             Fault::Renew(at) | Fault::Free(at) => self.detached()[at].0.peer,
-            Fault::Stop(at) | Fault::Begin(at) | Fault::TakeOver(at, _) | Fault::Expel(at, _) => self.ids()[at],
-            Fault::Forget(at) | Fault::Detach(at, _) | Fault::TakeBack(at, _) => self.ids()[at],
+            Fault::Stop(at) | Fault::Begin(at) | Fault::TakeOver(at, _) | Fault::Evict(at, _) => self.ids()[at],
+            Fault::Forget(at) | Fault::Detach(at, _) | Fault::EndDetached(at, _) => self.ids()[at],
         }
     }
 
@@ -202,20 +208,20 @@ impl<P: Explorable> World<P> {
         self.rules.limits.faults.map_or(0, |fault_actions| fault_actions.resizes[resized])
     }
 
-    pub fn post(&self) -> &[Post] {
-        self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
+    pub fn registry_messages(&self) -> &[RegistryMessage] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.messages)
     }
 
-    pub fn orders(&self) -> &[Order] {
-        self.cluster.as_ref().map_or(&[], |cluster| &cluster.orders)
+    pub fn admin_commands(&self) -> &[AdminCommand] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.commands)
     }
 
     pub(super) fn registry_request(&mut self, at: usize, registry_request: &RegistryRequest) -> Option<Violation> {
         if self.cluster.is_none() {
             return Some(Violation::Unexpected(self.ids()[at], "a registry request in a world without a registry"));
         }
-        let post = Post::RegistryRequest(self.session(at), registry_request.clone());
-        self.cluster_mut().send(post);
+        let message = RegistryMessage::RegistryRequest(self.session(at), registry_request.clone());
+        self.cluster_mut().send(message);
         None
     }
 
@@ -224,17 +230,17 @@ impl<P: Explorable> World<P> {
         let registry = &cluster.registry;
         let choices = || 0..registry.choices(fault_actions.any_coordinator);
         let mut add = |fault| actions.push(Action::Fault(fault));
-        let is_new = |at: &usize| *at == 0 || cluster.post[*at] != cluster.post[*at - 1];
-        (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fault::Hear(at)));
+        let is_new = |at: &usize| *at == 0 || cluster.messages[*at] != cluster.messages[*at - 1];
+        (0..cluster.messages.len()).filter(is_new).for_each(|at| add(Fault::Receive(at)));
         if cluster.left.repeats > 0 {
-            (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fault::Repeat(at)));
-            let is_new = |at: &usize| *at == 0 || cluster.orders[*at] != cluster.orders[*at - 1];
-            (0..cluster.orders.len()).filter(is_new).for_each(|at| add(Fault::Again(at)));
+            (0..cluster.messages.len()).filter(is_new).for_each(|at| add(Fault::Repeat(at)));
+            let is_new = |at: &usize| *at == 0 || cluster.commands[*at] != cluster.commands[*at - 1];
+            (0..cluster.commands.len()).filter(is_new).for_each(|at| add(Fault::Again(at)));
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
             if cluster.left.forces > 0 && registry.is_party(session) {
-                choices().for_each(|choice| add(Fault::Expel(at, choice)));
+                choices().for_each(|choice| add(Fault::Evict(at, choice)));
             }
             if !local.is_up {
                 if cluster.left.sessions > 0 {
@@ -273,34 +279,36 @@ impl<P: Explorable> World<P> {
         fault: Fault,
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
-        let slip = self.rules.limits.faults.and_then(|fault_actions| fault_actions.slip);
-        let word = match fault {
-            Fault::Hear(at) => match self.cluster_mut().post.remove(at) {
-                Post::RegistryEvent(word) => {
-                    let at = self.place(word.to.peer);
+        let mutation = self.rules.limits.faults.and_then(|fault_actions| fault_actions.mutation);
+        let event = match fault {
+            Fault::Receive(at) => match self.cluster_mut().messages.remove(at) {
+                RegistryMessage::RegistryEvent(event) => {
+                    let at = self.place(event.to.peer);
                     let local = self.nodes[at].local.clone();
-                    return if local.is_up { self.step(at, local, Input::RegistryEvent(word), effects) } else { None };
+                    return if local.is_up { self.step(at, local, Input::RegistryEvent(event), effects) } else { None };
                 }
-                Post::RegistryRequest(from, registry_request) => {
-                    self.cluster_mut().on_request(from, registry_request, slip)
+                RegistryMessage::RegistryRequest(from, registry_request) => {
+                    self.cluster_mut().on_request(from, registry_request, mutation)
                 }
-                Post::Remove(generation) => {
-                    self.cluster_mut().remove(generation, slip);
+                RegistryMessage::Remove(generation) => {
+                    self.cluster_mut().remove(generation, mutation);
                     None
                 }
-                Post::DropDetached(from, ticket, it) => return self.drop_detached(from, ticket, it, effects),
+                RegistryMessage::DropDetached(from, ticket, it) => {
+                    return self.drop_detached(from, ticket, it, effects);
+                }
             },
             Fault::Repeat(at) => {
                 let cluster = self.cluster_mut();
                 cluster.left.repeats -= 1;
                 if cluster.left.repeats == 0 {
-                    cluster.orders.clear();
+                    cluster.commands.clear();
                 }
-                cluster.post.insert(at, cluster.post[at].clone());
+                cluster.messages.insert(at, cluster.messages[at].clone());
                 None
             }
-            Fault::Again(at) => match self.cluster_mut().repeat_order(at, slip) {
-                Ok(word) => word,
+            Fault::Again(at) => match self.cluster_mut().repeat_command(at, mutation) {
+                Ok(event) => event,
                 Err(violation) => return Some(violation),
             },
             Fault::Stop(at) => {
@@ -310,7 +318,7 @@ impl<P: Explorable> World<P> {
             Fault::End(session, choice) => {
                 let registry = &mut self.cluster_mut().registry;
                 let is_asked = registry.is_party(session) && registry.coordinator != Some(session);
-                if slip == Some(Slip::EndUnnoticed) && is_asked {
+                if mutation == Some(RegistryMutation::EndUnnoticed) && is_asked {
                     registry.forget(session)
                 } else {
                     registry.end(session, choice)
@@ -320,20 +328,20 @@ impl<P: Explorable> World<P> {
                 self.begin(at);
                 None
             }
-            Fault::TakeOver(at, choice) => self.take_over(at, choice, slip),
+            Fault::TakeOver(at, choice) => self.take_over(at, choice, mutation),
             Fault::Resize(choice) => {
                 let slots = self.next_slots();
                 let cluster = self.cluster_mut();
                 cluster.resized += 1;
                 let looked = cluster.registry.generation;
-                let word = cluster.registry.resize(slots, choice);
+                let event = cluster.registry.resize(slots, choice);
                 if cluster.left.repeats > 0 {
                     cluster.registry.note_resized();
-                    cluster.note_order(Order::Resize(slots, looked));
+                    cluster.note_command(AdminCommand::Resize(slots, looked));
                 }
-                word
+                event
             }
-            Fault::Expel(at, choice) => self.expel(at, choice),
+            Fault::Evict(at, choice) => self.evict(at, choice),
             Fault::Forget(at) => {
                 self.cluster_mut().left.forgets -= 1;
                 return self.step(at, self.nodes[at].local.clone(), Input::Forget, effects);
@@ -341,17 +349,17 @@ impl<P: Explorable> World<P> {
             Fault::Remove => {
                 let cluster = self.cluster_mut();
                 cluster.left.removes -= 1;
-                cluster.send(Post::Remove(cluster.registry.generation));
+                cluster.send(RegistryMessage::Remove(cluster.registry.generation));
                 None
             }
-            Fault::TakeBack(at, fencing) => return self.take_back(at, fencing, effects),
+            Fault::EndDetached(at, fencing) => return self.end_detached(at, fencing, effects),
             Fault::Detach(..) | Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Renew(_) | Fault::Free(_) => {
                 self.inject_detached(fault);
                 None
             }
         };
-        if let Some(word) = word {
-            self.cluster_mut().send(Post::RegistryEvent(word));
+        if let Some(event) = event {
+            self.cluster_mut().send(RegistryMessage::RegistryEvent(event));
         }
         self.forget_undeliverable();
         None
@@ -387,7 +395,7 @@ impl<P: Explorable> World<P> {
         cluster.registry.begin(new);
     }
 
-    fn expel(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
+    fn evict(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
         let session = self.session(at);
         let local = self.nodes[at].local.clone();
         // A stopped peer holds nothing.
@@ -397,22 +405,22 @@ impl<P: Explorable> World<P> {
         let cluster = self.cluster_mut();
         cluster.left.forces -= 1;
         if let Some(since) = cluster.registry.since(session) {
-            cluster.note_order(Order::Expel(session, since));
+            cluster.note_command(AdminCommand::Evict(session, since));
         }
-        let [notified, opened] = cluster.registry.expel(session, choice);
+        let [notified, opened] = cluster.registry.evict(session, choice);
         if may_be_removed {
             cluster.registry.note_forced(session);
         }
-        notified.into_iter().for_each(|word| cluster.send(Post::RegistryEvent(word)));
+        notified.into_iter().for_each(|event| cluster.send(RegistryMessage::RegistryEvent(event)));
         cluster.forget_forced();
         opened
     }
 
-    fn take_over(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<RegistryEvent> {
+    fn take_over(&mut self, at: usize, choice: usize, mutation: Option<RegistryMutation>) -> Option<RegistryEvent> {
         let old = self.session(at);
         let inside = self.nodes[at].local.inside.clone();
         let inside = self.cluster_mut().leave_alone(old.peer, inside);
-        let known = if slip == Some(Slip::NoGrantFile) { &[] } else { &inside[..] };
+        let known = if mutation == Some(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
         let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
         let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
         let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
@@ -420,7 +428,7 @@ impl<P: Explorable> World<P> {
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.left.takeovers -= 1;
-        if slip == Some(Slip::TakeOverUnnoticed) {
+        if mutation == Some(RegistryMutation::TakeOverUnnoticed) {
             cluster.registry.replace(old, new);
             return None;
         }
@@ -438,16 +446,16 @@ impl<P: Explorable> World<P> {
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
-        let nobody_is_alone = self.detached().is_empty() && cluster.unaware.is_empty();
+        let none_is_detached = self.detached().is_empty() && cluster.unaware.is_empty();
         let is_used = |session: Session| self.session(self.place(session.peer)) == session;
-        let is_known = cluster.post.is_empty() && cluster.registry.sessions().all(is_used);
-        let is_calm = is_known && nobody_is_alone && self.nodes.iter().all(is_calm);
+        let is_known = cluster.messages.is_empty() && cluster.registry.sessions().all(is_used);
+        let is_calm = is_known && none_is_detached && self.nodes.iter().all(is_calm);
         is_calm.then_some(cluster.registry.slots as usize)
     }
 
-    pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
-        self.post().iter().any(|post| match post {
-            Post::RegistryEvent(word) => word.to.peer == peer && word.kind == EventKind::Expelled,
+    pub(super) fn is_to_be_evicted(&self, peer: PeerId) -> bool {
+        self.registry_messages().iter().any(|message| match message {
+            RegistryMessage::RegistryEvent(event) => event.to.peer == peer && event.kind == EventKind::Expelled,
             _ => false,
         })
     }
@@ -459,20 +467,20 @@ impl<P: Explorable> World<P> {
         let is_down = |peer: PeerId| cluster.left.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
         let is_over = |session: Session| self.session(self.place(session.peer)) != session;
         let is_tidy = self.rules.limits.tidy;
-        let is_lost = |post: &Post| match post {
-            Post::RegistryEvent(word) => is_down(word.to.peer) || is_tidy && is_over(word.to),
-            Post::RegistryRequest(from, _) if is_tidy && !cluster.registry.stands(*from) => true,
-            Post::RegistryRequest(
+        let is_lost = |message: &RegistryMessage| match message {
+            RegistryMessage::RegistryEvent(event) => is_down(event.to.peer) || is_tidy && is_over(event.to),
+            RegistryMessage::RegistryRequest(from, _) if is_tidy && !cluster.registry.stands(*from) => true,
+            RegistryMessage::RegistryRequest(
                 _,
                 RegistryRequest::Close { generation, .. } | RegistryRequest::Renumber { generation },
             ) => is_tidy && *generation < cluster.registry.generation,
-            Post::DropDetached(from, ..) if is_tidy && !cluster.registry.stands(*from) => true,
-            Post::RegistryRequest(_, RegistryRequest::Join | RegistryRequest::Quit { .. })
-            | Post::Remove(_)
-            | Post::DropDetached(..) => false,
+            RegistryMessage::DropDetached(from, ..) if is_tidy && !cluster.registry.stands(*from) => true,
+            RegistryMessage::RegistryRequest(_, RegistryRequest::Join | RegistryRequest::Quit { .. })
+            | RegistryMessage::Remove(_)
+            | RegistryMessage::DropDetached(..) => false,
         };
-        let post = cluster.post.iter().any(is_lost).then(|| {
-            let retained = cluster.post.iter().filter(|post| !is_lost(post));
+        let message = cluster.messages.iter().any(is_lost).then(|| {
+            let retained = cluster.messages.iter().filter(|message| !is_lost(message));
             retained.cloned().collect()
         });
         let is_any_down = cluster.left.sessions == 0 && self.nodes.iter().any(|node| !node.local.is_up);
@@ -481,8 +489,8 @@ impl<P: Explorable> World<P> {
             packets.retain(|sealed| self.nodes[self.place(sealed.packet.to)].local.is_up);
             self.packets = packets;
         }
-        if let Some(post) = post {
-            self.cluster_mut().post = post;
+        if let Some(message) = message {
+            self.cluster_mut().messages = message;
         }
     }
 
@@ -507,7 +515,7 @@ impl<P: Explorable> World<P> {
     fn lost_slot(&self) -> Option<Violation> {
         let Registry { coordinator, slots, .. } = self.cluster.as_ref()?.registry;
         coordinator?;
-        let is_here = |slot: &u32| self.nodes.iter().any(|node| node.facts.slots().contains(slot));
+        let is_here = |slot: &u32| self.nodes.iter().any(|node| node.summary.slots().contains(slot));
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
@@ -515,7 +523,7 @@ impl<P: Explorable> World<P> {
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
-        let slots = || honest().flat_map(|node| node.facts.slots()).copied();
+        let slots = || honest().flat_map(|node| node.summary.slots()).copied();
         let alone = |slot: u32| cluster.alone.iter().filter(|(_, _, grant)| grant.slot == slot).count();
         let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
         let taken_alone = cluster.alone.iter().map(|(_, _, grant)| grant.slot);
@@ -523,22 +531,22 @@ impl<P: Explorable> World<P> {
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for AdminCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expel(session, since) => write!(f, "→ registry  expel({session}, party since {since})"),
+            Self::Evict(session, since) => write!(f, "→ registry  expel({session}, party since {since})"),
             Self::Resize(slots, looked) => {
                 write!(f, "→ registry  resize(slots {slots}, issued in generation {looked})")
             }
-            Self::TakeBack(fencing) => write!(f, "→ registry  revoke({fencing})"),
+            Self::Revoke(fencing) => write!(f, "→ registry  revoke({fencing})"),
         }
     }
 }
 
-impl fmt::Display for Post {
+impl fmt::Display for RegistryMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RegistryEvent(word) => write!(f, "registry → {}  {word}", word.to),
+            Self::RegistryEvent(event) => write!(f, "registry → {}  {event}", event.to),
             Self::RegistryRequest(from, registry_request) => write!(f, "{from} → registry  {registry_request}"),
             Self::Remove(generation) => write!(f, "→ registry  remove(generation {generation})"),
             Self::DropDetached(from, _, Detached { slot, fencing }) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use peerlock_types::{PeerId, mix};
 
 use super::{Explorable, Limits, Local, Packet, World};
-use crate::check::Facts;
+use crate::check::Summary;
 
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
@@ -15,7 +15,7 @@ pub(super) struct Node<P: Explorable> {
     hash: u64,
     /// The hashes of what concerns each replica.
     columns: Vec<u64>,
-    pub(super) facts: Facts,
+    pub(super) summary: Summary,
 }
 
 #[derive(PartialEq)]
@@ -67,9 +67,9 @@ impl<P: Explorable> World<P> {
 
 impl<P: Explorable> Node<P> {
     pub(super) fn new(local: Local<P>, ids: &[PeerId], limits: &Limits) -> Self {
-        let facts = Facts::of(&local.peer, ids);
+        let summary = Summary::of(&local.peer, ids);
         if !limits.alike {
-            return Self { hash: hash_of(&local), columns: Vec::new(), facts, local };
+            return Self { hash: hash_of(&local), columns: Vec::new(), summary, local };
         }
         let digest = |replica| {
             let mut hasher = DefaultHasher::new();
@@ -78,7 +78,7 @@ impl<P: Explorable> Node<P> {
         };
         let Local { peer: _, timers, asked, waiting, inside, retired, .. } = &local;
         let hash = hash_of(&(digest(None), timers, asked, waiting, inside, retired));
-        Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), facts, local }
+        Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), summary, local }
     }
 }
 

@@ -97,12 +97,12 @@ pub struct FaultLimits {
     pub resizes: [u32; 2],
     /// The registry may choose any party as coordinator, not only the first.
     pub any_coordinator: bool,
-    pub slip: Option<Slip>,
+    pub mutation: Option<RegistryMutation>,
 }
 
 /// A mutation outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Slip {
+pub enum RegistryMutation {
     /// R3: the end of a party opens no generation, unless it was the coordinator.
     EndUnnoticed,
     /// R8: a census also removes parties that joined after its generation was opened.
@@ -120,7 +120,7 @@ pub enum Slip {
     /// R11: the next resource of the name restarts at the first generation.
     ForgetsFloor,
     /// A duplicated eviction applies even after the session has joined again.
-    ExpelsLate,
+    EvictsLate,
     /// A duplicated resize applies even after another resize.
     ResizesLate,
     /// A grant that its process ends without its client: the slot is handed over before the registry confirms.

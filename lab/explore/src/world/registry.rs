@@ -3,7 +3,7 @@
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
 use peerlock_types::PeerId;
 
-use super::{FaultLimits, Slip};
+use super::{FaultLimits, RegistryMutation};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
@@ -75,7 +75,7 @@ impl Registry {
         &mut self,
         from: Session,
         registry_request: &RegistryRequest,
-        slip: Option<Slip>,
+        mutation: Option<RegistryMutation>,
     ) -> Option<RegistryEvent> {
         let at = self.sessions.iter().position(|&(session, _)| session == from)?;
         match registry_request {
@@ -92,7 +92,9 @@ impl Registry {
             RegistryRequest::Close { generation, remaining } => {
                 if *generation == self.generation {
                     for (session, since) in &mut self.sessions {
-                        let is_old = |since: &mut u64| *since < *generation || slip == Some(Slip::CloseRemovesJoiners);
+                        let is_old = |since: &mut u64| {
+                            *since < *generation || mutation == Some(RegistryMutation::CloseRemovesJoiners)
+                        };
                         since.take_if(|since| is_old(since) && !remaining.contains(session));
                     }
                 }
@@ -111,13 +113,13 @@ impl Registry {
         from: Session,
         generation: u64,
         choice: usize,
-        slip: Option<Slip>,
+        mutation: Option<RegistryMutation>,
     ) -> [Option<RegistryEvent>; 2] {
         if !self.stands(from) {
             return [None, None];
         }
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
-        let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
+        let is_due = generation == self.generation || mutation == Some(RegistryMutation::QuitsLate);
         if !is_due || !self.is_party(from) {
             // The notification names only a later generation than the one that was quit.
             return [left(generation + u64::from(!is_due)), None];
@@ -134,16 +136,17 @@ impl Registry {
 
     /// R11. Removes the resource if it is unused since that generation. The next resource of its name starts in a later
     /// generation.
-    pub(super) fn remove(&mut self, generation: u64, slip: Option<Slip>) -> bool {
-        let is_unused = generation == self.generation && self.is_left() || slip == Some(Slip::RemovesUsed);
-        if !is_unused || !self.forced.is_empty() && slip != Some(Slip::RemovesForced) {
+    pub(super) fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) -> bool {
+        let is_unused =
+            generation == self.generation && self.is_left() || mutation == Some(RegistryMutation::RemovesUsed);
+        if !is_unused || !self.forced.is_empty() && mutation != Some(RegistryMutation::RemovesForced) {
             return false;
         }
         self.sessions.iter_mut().for_each(|(_, since)| *since = None);
         self.coordinator = None;
         self.detached.clear();
         self.forced.clear();
-        if slip == Some(Slip::ForgetsFloor) {
+        if mutation == Some(RegistryMutation::ForgetsFloor) {
             self.generation = 0;
         }
         true
@@ -204,7 +207,7 @@ impl Registry {
     }
 
     /// Returns the notifications of the session and of the new coordinator.
-    pub(super) fn expel(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
+    pub(super) fn evict(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
         let opened = self.open(choice);
@@ -242,10 +245,15 @@ impl Registry {
     }
 
     /// Requires that the session is valid and no later one has renewed the grant.
-    pub(super) fn drop_detached(&mut self, from: Session, fencing: u64, slip: Option<Slip>) -> Option<RegistryEvent> {
+    pub(super) fn drop_detached(
+        &mut self,
+        from: Session,
+        fencing: u64,
+        mutation: Option<RegistryMutation>,
+    ) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];
-        let is_renewed = last > from && slip != Some(Slip::AttachesRenewed);
+        let is_renewed = last > from && mutation != Some(RegistryMutation::AttachesRenewed);
         if self.stands(from) && !is_renewed { self.expire(at) } else { None }
     }
 }

@@ -144,7 +144,7 @@ fn play(fault: Fault, peers: u64, limits: Limits, term: u32) -> Result<Explored,
 }
 
 #[test]
-fn what_is_no_fault_is_survived() {
+fn harmless_mutations_are_not_detected() {
     let limits = |slots| Limits { requests: 2, ordered: true, ..Limits::new(slots) };
     let side_by_side = Limits { clients: 2, ..limits(2) };
     let unordered = Limits { ordered: false, ..limits(1) };

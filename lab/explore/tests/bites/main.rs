@@ -80,7 +80,7 @@ impl Mutation<Custody> for PromisesEachFirst {
 }
 
 #[test]
-fn who_goes_in_before_one_that_was_told_an_earlier_arrival_is_caught() {
+fn entry_before_earlier_arrival_is_detected() {
     let session = |id| Session { peer: id, number: 0 };
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let peer = |id| Custody::founded(session(id), config, PeerId::new(0), 1);

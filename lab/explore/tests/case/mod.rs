@@ -9,9 +9,9 @@ pub type Outcome = Result<Explored, Box<Counterexample>>;
 
 /// Parses a case into `limits`, which has the defaults. `own` parses keys specific to a protocol.
 pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> bool) {
-    for word in text.split_whitespace() {
-        let (key, value) = word.split_once('=').unwrap_or((word, "1"));
-        let value: u32 = value.parse().unwrap_or_else(|_| panic!("{word} has no number"));
+    for part in text.split_whitespace() {
+        let (key, value) = part.split_once('=').unwrap_or((part, "1"));
+        let value: u32 = value.parse().unwrap_or_else(|_| panic!("{part} has no number"));
         if own(key, value) {
             continue;
         }
@@ -32,7 +32,7 @@ pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> b
             "ordered" => limits.ordered = value == 1,
             "alike" => limits.alike = value == 1,
             "tidy" => limits.tidy = value == 1,
-            _ => panic!("{word} is not a key of a case"),
+            _ => panic!("{part} is not a key of a case"),
         }
     }
 }

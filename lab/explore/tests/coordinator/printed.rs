@@ -21,19 +21,19 @@ fn as_printed() {
 
 /// "ADDREQUEST never reaches the owner": it has no successor to release to.
 #[test]
-fn the_owner_is_not_told() {
+fn owner_without_update_never_releases() {
     is_stuck(&found(Config { owner_notified: false, named_successor: false, ..ONCE }));
 }
 
 /// "Replicas have no RELEASE handler": the first owner remains the holder forever.
 #[test]
-fn replicas_do_not_hear_release() {
+fn released_owner_remains_holder_without_handler() {
     is_stuck(&found(Config { replicas_receive_release: false, ..ONCE }));
 }
 
 /// "RELEASE overtaking ADDREQUEST or RESPONSE leaves a waiter behind."
 #[test]
-fn release_overtakes() {
+fn overtaking_release_leaves_waiter_behind() {
     is_stuck(&found(Config { named_successor: false, ..ONCE }));
 }
 
@@ -55,7 +55,7 @@ fn two_heads() {
 /// A client has one ID for all its requests: a duplicated request is served twice, and the second grant is never
 /// returned.
 #[test]
-fn requests_are_not_told_apart() {
+fn duplicated_request_is_served_twice() {
     let case = case("replicas=3 clients=2 duplications=1 reserve=0");
 
     is_stuck(&breaks(&case, Config { requests_apart: false, ..ONCE }));
@@ -63,7 +63,7 @@ fn requests_are_not_told_apart() {
 
 /// "`received(msg)` … drops retransmissions": a lost answer is never repeated.
 #[test]
-fn received_drops_what_comes_again() {
+fn lost_answer_is_never_repeated() {
     let case = case("replicas=3 clients=1 losses=1 timeouts=4");
 
     is_stuck(&breaks(&case, Config { coordinator_dedups: false, ..Config::REPAIRED }));
@@ -71,7 +71,7 @@ fn received_drops_what_comes_again() {
 
 /// "Election by latest time stamp makes two coordinators under false suspicion."
 #[test]
-fn a_false_suspicion_makes_two_coordinators() {
+fn false_suspicion_gives_two_coordinators() {
     let config = Config { majority_lease: false, one_acts: false, one_asked: false, ..ONCE };
     let limits = Limits { longest_timer: Config::PRINTED.ping, ..Limits::new(1) };
 

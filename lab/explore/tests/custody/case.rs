@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_explore::{Counterexample, Explored, FaultLimits, Limits, Slip, World, explore};
+use peerlock_explore::{Counterexample, Explored, FaultLimits, Limits, RegistryMutation, World, explore};
 use peerlock_protocols::Custody;
 use peerlock_protocols::custody::{Config, Rule};
 use peerlock_protocols::registry::Session;
@@ -42,8 +42,8 @@ impl Case {
         Self { config: Config { without: Some(rule), ..self.config }, ..self }
     }
 
-    pub fn with(self, slip: Slip) -> Self {
-        Self { faults: FaultLimits { slip: Some(slip), ..self.faults }, ..self }
+    pub fn with(self, mutation: RegistryMutation) -> Self {
+        Self { faults: FaultLimits { mutation: Some(mutation), ..self.faults }, ..self }
     }
 
     pub fn explore(&self) -> Result<Explored, Box<Counterexample>> {
@@ -129,9 +129,9 @@ impl FromStr for Case {
         let config = Config { numbers: NUMBERS, batch: None, ..Config::default() };
         let (limits, faults) = (Limits { tidy: true, ..Limits::new(1) }, FaultLimits::default());
         let mut case = Self { peers: 1, limits, faults, has_register: false, config };
-        for word in text.split_whitespace() {
-            let (key, value) = word.split_once('=').unwrap_or((word, "1"));
-            let value: u32 = value.parse().map_err(|_| format!("{word} has no number"))?;
+        for part in text.split_whitespace() {
+            let (key, value) = part.split_once('=').unwrap_or((part, "1"));
+            let value: u32 = value.parse().map_err(|_| format!("{part} has no number"))?;
             let Case { limits, faults, .. } = &mut case;
             match key {
                 "peers" => case.peers = value.into(),
@@ -159,7 +159,7 @@ impl FromStr for Case {
                 "resize" => faults.resizes[0] = value,
                 "then" => faults.resizes[1] = value,
                 "any" => faults.any_coordinator = value == 1,
-                _ => return Err(format!("{word} is no part of a case")),
+                _ => return Err(format!("{part} is no part of a case")),
             }
         }
         if case.limits.timeouts > 0 {

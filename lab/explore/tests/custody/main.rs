@@ -42,7 +42,7 @@ fn large_worlds() {
 }
 
 #[test]
-fn a_case_can_be_typed_as_it_is_printed() {
+fn case_parses_its_printed_form() {
     let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 unreachable=1 timeouts=1 numbers=8 reach=2 \
                 ahead=1 ordered=1 untidy=1 parties=2 stops=3 sessions=1 takeovers=2 forces=1 \
                 forgets=1 removes=1 detached=2 renewals=1 repeats=1 resize=1 then=2 any=1";
@@ -79,7 +79,7 @@ fn in_thousands(number: usize) -> String {
 
 /// Without crashes the registry is not needed, and no slot is free while a client waits.
 #[test]
-fn nobody_dies() {
+fn without_crashes_no_slot_stays_free() {
     hold(&[
         "peers=3 slots=1",
         "peers=3 slots=2",
@@ -114,7 +114,7 @@ fn deaths() {
 
 /// The coordinator, the token's holder, or a peer without any state leaves an unused resource, and joins it again.
 #[test]
-fn what_is_given_up() {
+fn unused_resource_is_left_and_joined_again() {
     hold(&[
         "peers=2 slots=1 requests=2 parties=2 forgets=2",
         "peers=2 slots=1 requests=2 parties=2 forgets=2 repeats=1",
@@ -133,7 +133,7 @@ fn what_is_given_up() {
 
 /// Twice while messages are under way, with crashes and old messages.
 #[test]
-fn what_is_removed() {
+fn unused_resource_is_removed_and_created_again() {
     hold(&[
         "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1 repeats=1",
         "peers=2 slots=1 requests=2 parties=1 forgets=2 removes=2",
@@ -159,7 +159,7 @@ fn joins_and_new_sessions() {
 
 /// An eviction applies only to the participation for which it was requested.
 #[test]
-fn words_and_wishes_that_arrive_twice() {
+fn duplicated_registry_messages_are_harmless() {
     hold(&[
         "peers=2 slots=1 parties=0 stops=1 sessions=1 repeats=2",
         "peers=2 slots=1 parties=2 forces=1 repeats=1",
@@ -188,7 +188,7 @@ fn withdrawals() {
 
 /// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
-fn little_is_said_ahead() {
+fn one_hand_over_ahead_suffices() {
     hold(&[
         "peers=3 slots=1 requests=2 reach=1 ordered",
         "peers=3 slots=1 requests=2 clients=2 reach=2 ordered",
@@ -199,7 +199,7 @@ fn little_is_said_ahead() {
 }
 
 #[test]
-fn said_ahead_with_several_slots() {
+fn successors_with_several_slots() {
     hold(&[
         "peers=2 slots=2 requests=3 clients=3 reach=4 ahead ordered",
         "peers=2 slots=2 requests=2 clients=2 reach=4 ahead ordered parties=2 stops=1",
@@ -218,7 +218,7 @@ fn other_numbers_of_slots() {
 }
 
 #[test]
-fn numbers_that_run_out() {
+fn exhausted_numbers_are_renewed() {
     hold(&[
         "peers=2 slots=1 requests=2 parties=1 numbers=4",
         "peers=2 slots=1 requests=2 parties=2 numbers=3 withdrawals=1",

@@ -91,7 +91,7 @@ fn a_loss_and_a_time_out() {
 }
 
 #[test]
-fn too_many_resets_let_two_in() {
+fn too_many_resets_give_two_holders() {
     let case = "replicas=1 votes=1 clients=2 resets=1";
 
     is_two_inside(&breaks(case, REPAIRED));
@@ -169,7 +169,7 @@ no event is possible and these wait: 3 with ticket 1"
 
 /// Retries would resolve it.
 #[test]
-fn two_are_parked_at_each_other() {
+fn two_requests_wait_for_each_other() {
     let case = "replicas=2 votes=2 hops=1 clients=2 ordered";
     let found = breaks(case, Config { marks_of_winners: false, asks_again: false, ..REPAIRED });
 

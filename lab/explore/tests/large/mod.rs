@@ -23,8 +23,8 @@ pub fn worlds_are_as_documented<W>(page: &str, read: impl Fn(&str) -> W, states:
 }
 
 /// Parses ``| `peers=3 slots=1` | 586,066 | …``.
-fn row(line: &str) -> Option<(&str, usize)> {
-    let (world, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+fn row(text: &str) -> Option<(&str, usize)> {
+    let (world, rest) = text.strip_prefix("| `")?.split_once("` | ")?;
     let (states, _) = rest.split_once(" |")?;
     Some((world, states.replace(',', "").parse().ok()?))
 }

@@ -76,7 +76,7 @@ fn a_reset_and_a_loss() {
 
 /// The ping of a hop brings the next request to a replica that has forgotten the first.
 #[test]
-fn too_many_resets_let_two_in() {
+fn too_many_resets_give_two_holders() {
     let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";
 
     is_two_inside(&breaks(case, REPAIRED));
@@ -89,7 +89,7 @@ fn retries_and_pings_serve_all_clients() {
 
 /// "Answers of hops are hearsay": client 3 asks the hop twice, and names it as holder.
 #[test]
-fn a_hop_is_taken_for_the_replica() {
+fn hop_is_named_as_holder() {
     let case = "replicas=1 votes=1 hops=1 clients=2 duplications=1";
     let found = breaks(case, Config { hearsay: false, ..REPAIRED });
 
@@ -117,7 +117,7 @@ under way: 1 → 0  REQUEST(R0, 1@3)…
 
 /// A finished client remains in a queue, and gets a vote forever.
 #[test]
-fn a_vote_for_a_ghost() {
+fn finished_client_gets_a_vote_forever() {
     let case = "replicas=1 votes=1 hops=1 clients=2 withdrawals=1 timeouts=1";
     let found = breaks(case, Config { answers_ghosts: false, ..REPAIRED });
 

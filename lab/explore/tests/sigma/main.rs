@@ -106,7 +106,7 @@ fn reset_loss_and_duplicate_are_tolerated() {
 }
 
 #[test]
-fn too_many_resets_let_two_in() {
+fn too_many_resets_give_two_holders() {
     let found = breaks("replicas=3 votes=2 clients=2 resets=1", Config::REPAIRED);
 
     assert_eq!(
@@ -151,7 +151,7 @@ fn retry_recovers_from_loss() {
 /// Merged states have the same continuations, in as many steps except for the arrival of void messages; and every state
 /// was explored.
 #[test]
-fn what_is_taken_for_one_can_do_the_same() {
+fn merged_states_have_same_continuations() {
     for case in [
         "replicas=2 votes=2 clients=2 resets=1",
         "replicas=3 votes=2 clients=2",
@@ -165,7 +165,7 @@ fn what_is_taken_for_one_can_do_the_same() {
 }
 
 #[test]
-fn what_is_taken_for_one_breaks_as_soon() {
+fn merging_keeps_counterexample_length() {
     for case in [
         "replicas=3 votes=2 clients=2 resets=1",
         "replicas=2 votes=2 clients=2 timeouts=1 losses=1",

@@ -24,7 +24,7 @@ fn lets_two_in(text: &str, config: Config) -> String {
     let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
     let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
     let found = crate::case::breaks(text, found);
-    found.trace.to_string().lines().filter(|line| !line.starts_with("under way")).collect::<Vec<_>>().join("\n")
+    found.trace.to_string().lines().filter(|text| !text.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
 
 /// Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first request still

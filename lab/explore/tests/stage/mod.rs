@@ -98,6 +98,6 @@ impl<P: Explorable> Stage<P> {
 
     pub fn lose_all(&mut self) {
         self.world.forget_messages();
-        self.trace.line("… and all messages under way are lost");
+        self.trace.push("… and all messages under way are lost");
     }
 }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
-/// A peer on an overlay, with a protocol instance for each resource.
 pub struct OnOverlay<'a, O: Overlay, P: Observe, F> {
     peer: Peer<O, P, &'a Catalogue<F>>,
     catalogue: &'a Catalogue<F>,
@@ -24,23 +23,19 @@ where
     }
 }
 
-/// A peer that routes messages to the owners of keys.
 pub trait Routing: Actor<Command = PeerId, Note = OverlayNote> {
-    /// Returns the keys that the peer owns, if it is in the overlay.
     fn range(&self) -> Option<KeyRange>;
 
     /// Whether this message is on its way to the owner of a key.
     fn is_hop(message: &Self::Message) -> bool;
 
-    /// Returns the timer of the overlay's maintenance, and its period.
     fn upkeep() -> (Self::Timer, Span);
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum OverlayNote {
-    /// The peer owns exactly these keys; `None` if it is not in the overlay.
+    /// `None` if it is not in the overlay.
     Owns(Option<KeyRange>),
-    /// A message to the owner of this key could not be routed.
     Undelivered(Key),
 }
 
@@ -119,7 +114,6 @@ where
     }
 }
 
-/// An overlay that can start settled.
 pub trait Settled: Overlay {
     const CONFIG: overlay::Config;
 }
@@ -135,13 +129,11 @@ impl Settled for Pastry {
 /// The resources "/resource/0" and so on, each with its own replicas.
 #[derive(Debug)]
 pub struct Catalogue<F> {
-    /// Sorted by key, for lookup.
     resources: Vec<(Key, Replicas)>,
     new_peer: F,
 }
 
 impl<F> Catalogue<F> {
-    /// `new_peer` makes a peer's protocol instance for one of the resources.
     pub fn new(resources: usize, quorum: Quorum, new_peer: F) -> Self {
         let resource = |number| {
             let name = format!("/resource/{number}");

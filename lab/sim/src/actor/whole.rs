@@ -29,13 +29,10 @@ pub struct Whole {
     visits: BTreeMap<Ticket, Visit>,
     tickets: BTreeMap<TicketId, Ticket>,
     slots: Option<u32>,
-    /// Clients wait without limit.
     is_patient: bool,
-    /// The last wake-up time set for the node.
     wake: Option<Time>,
-    /// Pending writes, oldest first, with the input that confirms each.
+    /// Oldest first, with the input that confirms each.
     under_way: VecDeque<Option<node::Input>>,
-    /// Empty between steps.
     buffers: (Vec<node::Input>, Vec<node::Effect>),
 }
 
@@ -43,23 +40,21 @@ pub struct Whole {
 struct Visit {
     ticket: Option<TicketId>,
     is_inside: bool,
-    /// How often it renews its own lease.
     renews: Option<Span>,
 }
 
 #[derive(Debug)]
 pub enum Command {
-    /// Start, and connect to these hosts and to those in the directory.
+    /// Connect to these hosts and to those in the directory.
     Start(Vec<PeerId>, Dir),
-    /// A client of an earlier process resumes its grant of a resource.
+    /// A client of an earlier process resumes its grant.
     Resume(Ticket, usize),
     Drain,
     Resize(usize, u32),
     Remove(usize),
     Force(usize, PeerId),
-    /// Choose the voters, or leave the choice to the registry.
     Voters(Option<Vec<PeerId>>),
-    /// Whether all clients must be served: they wait without limit and have their leases renewed.
+    /// Clients wait without limit and have their leases renewed, so that all must be served.
     Patience(bool),
 }
 
@@ -67,14 +62,12 @@ pub enum Command {
 pub enum Note {
     Joined,
     Left,
-    /// A client received this error, and neither holds nor waits.
+    /// The client neither holds nor waits.
     Notified(Ticket, Error),
     /// The node knows a client of an earlier process.
     Returned(Ticket),
-    /// A client of an earlier process has resumed here.
     Resumed(Ticket),
     Removed,
-    /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
     Notice(Notice),
 }
@@ -82,29 +75,27 @@ pub enum Note {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
     Wake,
-    /// Maintenance of connections.
     Beat,
-    /// A client renews its lease.
     Renew(Ticket),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It creates the cluster if its directory is empty.
+    /// Creates the cluster if the directory is empty.
     Founder,
-    /// It joins one; `expect` hosts must be connected before they create one.
+    /// Creates a cluster only once `expect` hosts are connected.
     Joiner { expect: Option<usize> },
-    /// It joins one, without a data directory.
+    /// Has no data directory.
     Guest,
 }
 
 /// The number of first hosts that every host knows in a closed loop.
 const KNOWN: u64 = 7;
 
-/// The call number of all administrative commands; no client's ticket has it.
+/// No client's ticket has this number.
 const ADMIN: u64 = u64::MAX;
 
-/// The call number of deletions, less the resource's number: they take a while, and must be distinguished.
+/// Less the resource's number: deletions take a while, and must be distinguished.
 const REMOVALS: u64 = ADMIN - 1;
 
 pub fn name_of(resource: usize) -> Name {
@@ -166,7 +157,6 @@ impl Whole {
         self.node.registry()
     }
 
-    /// Draws a client's request and its renewal interval.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
             let taken_over_as = Some(ticket.get().to_string());
@@ -201,14 +191,12 @@ impl Whole {
         }
     }
 
-    /// Removes a client that is done, and returns its node ticket.
     fn forget(&mut self, ticket: Ticket) -> Option<TicketId> {
         let id = self.visits.remove(&ticket)?.ticket?;
         self.tickets.remove(&id);
         Some(id)
     }
 
-    /// Passes an input to the node and carries out its effects.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let (mut inputs, mut effects) = take(&mut self.buffers);
         inputs.extend(input);
@@ -252,7 +240,7 @@ impl Whole {
             node::Effect::Belongs(cluster) => {
                 self.write(Write::Cluster(cluster), Some(node::Input::ClusterRecorded), out)
             }
-            node::Effect::Record(entry) => out.push(Effect::Keep(Write::Journal(entry))),
+            node::Effect::Record(entry) => out.push(Effect::WriteUnsynced(Write::Journal(entry))),
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),
@@ -270,8 +258,7 @@ impl Whole {
                 }
             }
             node::Effect::Lost(id, _) => {
-                // Half of the clients release at once; the others use the remaining time. A client that loses its slot
-                // before it has the grant is notified next.
+                // A client that loses its slot before it has the grant is notified next.
                 if cx.rng.chance(0.5)
                     && let Some(&ticket) = self.tickets.get(&id)
                     && self.visits.get(&ticket).is_some_and(|visit| visit.is_inside)
@@ -360,7 +347,7 @@ impl Whole {
 
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetting {
-    /// `None` if requests leave it open, since administrators resize.
+    /// `None` if administrators resize.
     pub slots: Option<u32>,
     pub session: Ttl,
     pub config: node::Config,
@@ -391,7 +378,6 @@ impl Actor for Whole {
     const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const REPORTS_ENDS: bool = true;
 
-    /// Messages that keep connections alive are maintenance.
     fn kind(message: &Self::Message) -> Option<usize> {
         match &message.0.segment {
             Segment::Data(_, bytes) => Some(match node::purpose(bytes) {

@@ -1,6 +1,5 @@
 use peerlock_types::{Rng, Span, Time};
 
-/// A peer's inaccurate clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     offset: Span,
@@ -11,7 +10,7 @@ pub(crate) struct Clock {
 const TRUE: u64 = 1_000_000;
 
 impl Clock {
-    /// Draws a clock that is ahead by up to `offset`, and fast or slow by up to `ppm` parts per million.
+    /// Up to `offset` ahead, and up to `ppm` parts per million fast or slow.
     pub fn drawn(rng: &mut Rng, offset: Span, ppm: u64) -> Self {
         Self { offset: rng.between(Span::ZERO, offset), rate: TRUE - ppm + rng.below(2 * ppm + 1) }
     }
@@ -21,7 +20,7 @@ impl Clock {
         Time::from_nanos(nanos as u64) + self.offset
     }
 
-    /// Converts a span of its time to true time, rounded up, since no timer fires early.
+    /// Rounded up, since no timer fires early.
     pub fn true_length(self, span: Span) -> Span {
         Span::from_nanos((u128::from(span.as_nanos()) * u128::from(TRUE)).div_ceil(u128::from(self.rate)) as u64)
     }
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_the_first_at_which_the_clock_shows_it() {
+    fn clock_when_returns_first_moment() {
         let rng = &mut Rng::new(1);
         for _ in 0..1000 {
             let clock = Clock::drawn(rng, Span::from_secs(1), 10_000);

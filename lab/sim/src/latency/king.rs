@@ -166,7 +166,7 @@ mod tests {
 
     /// Each tuple: the allowed relative deviation from the published numbers.
     #[test]
-    fn the_statistics_of_the_king_data_set() {
+    fn king_matches_published_statistics() {
         for (hosts, mean, median, p90, p99) in
             [(300, 0.03, 0.03, 0.03, 0.06), (700, 0.02, 0.03, 0.02, 0.04), (1740, 0.02, 0.03, 0.02, 0.04)]
         {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_hosts_need_no_table_of_pairs() {
+    fn king_with_100000_hosts_stores_no_pairs() {
         let king = King::new(100_000, 1);
         assert_eq!(size_of_val(&*king.hosts), 1_200_000);
         let mut rng = Rng::new(1);

@@ -56,8 +56,8 @@ const STREAM: u64 = u64::from_be_bytes(*b"mtxhosts");
 pub enum MatrixError {
     #[error("cannot read the latency matrix {file}: {reason}")]
     Unreadable { file: PathBuf, reason: io::Error },
-    #[error("the latency matrix {file} is wrong in line {line}: {what}")]
-    Malformed { file: PathBuf, line: usize, what: String },
+    #[error("the latency matrix {file} is wrong in line {line_number}: {what}")]
+    Malformed { file: PathBuf, line_number: usize, what: String },
     #[error(
         "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
     )]
@@ -99,21 +99,21 @@ pub struct Table {
 
 #[derive(Debug)]
 struct Fault {
-    line: usize,
+    line_number: usize,
     what: String,
 }
 
-fn fault<T>(line: usize, what: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { line, what: what.into() })
+fn fault<T>(line_number: usize, what: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { line_number, what: what.into() })
 }
 
 impl Table {
     /// Reads a file for at least `peers` peers.
     pub fn read(file: &Path, peers: usize) -> Result<Self, MatrixError> {
         let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
-        let table = Self::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
+        let table = Self::parse(&text).map_err(|Fault { line_number, what }| MatrixError::Malformed {
             file: file.into(),
-            line,
+            line_number,
             what,
         })?;
         if table.hosts < peers {
@@ -129,8 +129,8 @@ impl Table {
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
-        let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).peekable();
+        let lines = text.lines().enumerate().map(|(i, row)| (i + 1, row.trim()));
+        let mut lines = lines.filter(|(_, row)| !row.is_empty() && !row.starts_with('#')).peekable();
         let table = match lines.peek() {
             None => return fault(1, "the file is empty"),
             Some((_, first)) if matches!(first_word(first), "topology" | "failure_model") => Self::topology(lines)?,
@@ -145,25 +145,28 @@ impl Table {
     fn square<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let (mut hosts, mut rows, mut last) = (0, 0, 0);
         let mut round_trips = Vec::new();
-        for (line, row) in lines {
+        for (line_number, row) in lines {
             let before = round_trips.len();
-            for (column, word) in row.split([' ', '\t', ',']).filter(|word| !word.is_empty()).enumerate() {
-                let number = number(line, word)?;
+            for (column, text) in row.split([' ', '\t', ',']).filter(|text| !text.is_empty()).enumerate() {
+                let number = number(line_number, text)?;
                 if number < 0.0 && number != -1.0 {
-                    return fault(line, format!("a round trip cannot be {word}; -1 says that it was not measured"));
+                    return fault(
+                        line_number,
+                        format!("a round trip cannot be {text}; -1 says that it was not measured"),
+                    );
                 }
                 round_trips.push(if column == rows { GAP } else { number.max(GAP) });
             }
             let found = round_trips.len() - before;
             if rows == 0 {
-                hosts = at_most(line, found)?;
+                hosts = at_most(line_number, found)?;
             }
             if found != hosts {
-                return fault(line, format!("it has {found} numbers, where the first line has {hosts}"));
+                return fault(line_number, format!("it has {found} numbers, where the first line has {hosts}"));
             }
-            (rows, last) = (rows + 1, line);
+            (rows, last) = (rows + 1, line_number);
             if rows > hosts {
-                return fault(line, format!("there are more than {hosts} lines, the number of columns"));
+                return fault(line_number, format!("there are more than {hosts} lines, the number of columns"));
             }
         }
         if rows < hosts {
@@ -175,24 +178,24 @@ impl Table {
     fn topology<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let passed_over = |row| matches!(first_word(row), "node" | "failure_model" | "noise" | "loss_rate");
         let mut lines = lines.filter(|(_, row)| !passed_over(row));
-        let (line, header) = lines.next().unwrap_or((1, ""));
+        let (line_number, header) = lines.next().unwrap_or((1, ""));
         let hosts = match header.split_whitespace().collect::<Vec<_>>()[..] {
             ["topology", "E2EGraph", hosts] => hosts.parse().ok().filter(|&hosts| hosts > 0),
             _ => None,
         };
         let Some(hosts) = hosts else {
-            return fault(line, "a topology must begin with `topology E2EGraph` and the number of hosts");
+            return fault(line_number, "a topology must begin with `topology E2EGraph` and the number of hosts");
         };
-        let hosts = at_most(line, hosts)?;
+        let hosts = at_most(line_number, hosts)?;
         let mut round_trips = vec![GAP; hosts * hosts];
-        for (line, row) in lines {
+        for (line_number, row) in lines {
             let mut words = row.split_whitespace();
             let pair = words.next().and_then(|pair| pair.split_once(','));
             let (Some((from, to)), Some(delay), None) = (pair, words.next(), words.next()) else {
-                return fault(line, format!("{row:?} is not of the form `1,2 89`, two hosts and a delay"));
+                return fault(line_number, format!("{row:?} is not of the form `1,2 89`, two hosts and a delay"));
             };
-            let (from, to) = (host(line, from, hosts)?, host(line, to, hosts)?);
-            let delay = number(line, delay)?;
+            let (from, to) = (host(line_number, from, hosts)?, host(line_number, to, hosts)?);
+            let delay = number(line_number, delay)?;
             if from != to {
                 // Negative: not measured. Zero: below the unit; p2psim uses 1.
                 round_trips[from * hosts + to] = if delay < 0.0 { GAP } else { 2.0 * delay.max(1.0) };
@@ -217,27 +220,27 @@ impl Table {
     }
 }
 
-fn first_word(line: &str) -> &str {
-    line.split_whitespace().next().unwrap_or_default()
+fn first_word(row: &str) -> &str {
+    row.split_whitespace().next().unwrap_or_default()
 }
 
-fn at_most(line: usize, hosts: usize) -> Result<usize, Fault> {
-    if hosts > MOST_HOSTS { fault(line, format!("{hosts} hosts are more than {MOST_HOSTS}")) } else { Ok(hosts) }
+fn at_most(line_number: usize, hosts: usize) -> Result<usize, Fault> {
+    if hosts > MOST_HOSTS { fault(line_number, format!("{hosts} hosts are more than {MOST_HOSTS}")) } else { Ok(hosts) }
 }
 
-fn number(line: usize, word: &str) -> Result<f64, Fault> {
-    match word.parse::<f64>() {
+fn number(line_number: usize, text: &str) -> Result<f64, Fault> {
+    match text.parse::<f64>() {
         Ok(number) if number.abs() <= LARGEST => Ok(number),
-        Ok(number) if !number.is_nan() => fault(line, format!("{word} is longer than an hour")),
-        _ => fault(line, format!("{word:?} is not a number")),
+        Ok(number) if !number.is_nan() => fault(line_number, format!("{text} is longer than an hour")),
+        _ => fault(line_number, format!("{text:?} is not a number")),
     }
 }
 
 /// Parses a host number of p2psim, which counts from 1, into an index.
-fn host(line: usize, word: &str, hosts: usize) -> Result<usize, Fault> {
-    match word.parse::<usize>() {
+fn host(line_number: usize, text: &str, hosts: usize) -> Result<usize, Fault> {
+    match text.parse::<usize>() {
         Ok(number) if (1..=hosts).contains(&number) => Ok(number - 1),
-        _ => fault(line, format!("{word:?} is not one of the hosts 1 to {hosts}")),
+        _ => fault(line_number, format!("{text:?} is not one of the hosts 1 to {hosts}")),
     }
 }
 
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_read() {
+    fn matrix_files_are_parsed() {
         for (name, text, peers, wanted) in [
             ("one host", "0\n", 1, vec![0]),
             ("blanks", "0 10\n10 0\n", 2, vec![0, 5_000, 5_000, 0]),
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_refused_and_the_sentence_that_says_why() {
+    fn malformed_matrix_files_are_refused() {
         for (text, sentence) in [
             ("", "wrong in line 1: the file is empty"),
             ("# nothing\n", "the file is empty"),
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read() {
+    fn unreadable_matrix_file_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let binary = NamedTempFile::new().unwrap();
         fs::write(binary.path(), [0xff, 0xfe, 0x00]).unwrap();
@@ -357,7 +360,7 @@ mod tests {
 
     /// Host i is 1000 + i ms from all before it, so that a delay identifies its host.
     #[test]
-    fn the_seed_draws_the_hosts_and_the_file_gives_their_order() {
+    fn seed_selects_hosts_in_file_order() {
         let row = |a: u64| (0..50).map(|b| (1000 + a.max(b)).to_string()).collect::<Vec<_>>().join(" ");
         let text = (0..50).map(row).collect::<Vec<_>>().join("\n");
         let hosts = |seed| -> Vec<u64> {
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_is_drawn_about_equally_often() {
+    fn hosts_are_selected_uniformly() {
         let mut found = [0u32; 10];
         for seed in 0..2_000 {
             for host in choose(10, 3, &mut Rng::new(seed)) {

@@ -20,12 +20,12 @@ impl Numbers {
         self.put(name, Number::Sum(count));
     }
 
-    /// Adds a count of which the maximum over the trials is reported.
+    /// Adds a count of which the maximum is reported.
     pub fn most(&mut self, name: &'static str, count: u64) {
         self.put(name, Number::Most(count));
     }
 
-    /// Adds a value of which the mean over the trials is reported.
+    /// Adds a value of which the mean is reported.
     pub fn mean(&mut self, name: &'static str, value: f64) {
         self.put(name, Number::Mean(value));
     }
@@ -55,7 +55,6 @@ impl Numbers {
         }
     }
 
-    /// Returns a count; 0 if this kind of run does not have it.
     pub fn count(&self, name: &str) -> u64 {
         match self.0.get(name) {
             Some(Number::Sum(count) | Number::Most(count)) => *count,
@@ -63,7 +62,6 @@ impl Numbers {
         }
     }
 
-    /// Returns a number of any kind; `None` if this kind of run does not have it.
     pub fn get(&self, name: &str) -> Option<f64> {
         Some(match *self.0.get(name)? {
             Number::Sum(count) | Number::Most(count) => count as f64,

@@ -4,8 +4,7 @@ use super::{Broken, Event, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
-/// Counts the messages that the busiest peer receives, and records the time of the last grant: the measures of
-/// throughput.
+/// Counts the messages that the busiest peer receives, and records the time of the last grant.
 #[derive(Debug, Default)]
 pub struct Burden {
     got: Vec<u64>,
@@ -30,7 +29,6 @@ impl<A: Actor> Watch<A> for Burden {
     }
 }
 
-/// Returns the count of a peer, which is initially zero.
 #[inline]
 pub(super) fn count_of<N: Clone + Default>(counts: &mut Vec<N>, peer: PeerId) -> &mut N {
     if counts.len() <= peer.index() {
@@ -51,7 +49,7 @@ mod tests {
     use crate::ledger::Ledger;
 
     #[test]
-    fn the_busiest_got_most_and_the_last_entry_counts() {
+    fn burden_reports_busiest_peer_and_last_entry() {
         let mut burden = Burden::default();
         let watch: &mut dyn Watch<Bare<Bv95>> = &mut burden;
         let mut ledger = Ledger::default();

@@ -4,11 +4,10 @@ use super::{Broken, Event, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
-/// Counts the messages of each client of an open run. Peers 0 to n − 1 are the replicas, all others are clients.
+/// Counts the messages of each client of an open run. Peers from 0 on are the replicas, all others are clients.
 #[derive(Debug)]
 pub struct Costs {
     replicas: usize,
-    /// The kind of YIELD, if there is one.
     yields: Option<usize>,
     waiting: u64,
     clients: Vec<Cost>,
@@ -17,9 +16,8 @@ pub struct Costs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     pub messages: u64,
-    /// The YIELDs among them.
     pub yields: u64,
-    /// The number of waiting clients at its arrival, including itself.
+    /// The number of waiting clients at its arrival.
     pub place: u64,
 }
 
@@ -63,7 +61,6 @@ impl<A: Actor> Watch<A> for Costs {
         Ok(())
     }
 
-    /// Reports the client with the highest ratio to its bound, and the most YIELDs of any.
     fn fill(&mut self, sheet: &mut Sheet) {
         let replicas = self.replicas as u32;
         let share = |cost: &Cost| cost.of_bound(replicas);

@@ -12,14 +12,13 @@ pub struct Exclusion {
     resources: Vec<Inside>,
     counts: bool,
     sees_instants: bool,
-    /// The last client that released at the moment of its entry: its peer, resource and time.
+    /// The last client that released at the moment of its entry.
     leaver: Option<(PeerId, usize, Time)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Inside {
     inside: usize,
-    /// The time of the last entry, and the tickets of that moment.
     entered: (Time, Vec<Ticket>),
     /// Clients that entered and released at one moment.
     passed: Vec<Passed>,
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_at_once_is_inside_until_somebody_can_know_that_it_has_left() {
+    fn instant_release_counts_until_it_can_be_known() {
         let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| *what == *"peer 2 enters as holder 2 of 1");
         assert!(is_refused(meet(Some(10), 2, 0)), "at the same moment");
         assert!(is_refused(meet(Some(10), 2, 9)), "before the release can be known");
@@ -182,7 +181,7 @@ mod tests {
     }
     /// Another client may enter at the very moment in which an earlier holder releases.
     #[test]
-    fn who_leaves_when_another_comes_has_not_left_at_once() {
+    fn release_at_anothers_entry_is_not_instant() {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();
         let mut ledger = Ledger::default();
         let mut come = |watcher: &mut dyn Watch<Bare<Ideal>>, peer, slot, now| {

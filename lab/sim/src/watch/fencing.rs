@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_two_slots_that_meet_are_found_wherever_they_are() {
+    fn fencing_duplicates_between_slots_are_found() {
         assert_eq!(given_twice(&[vec![], vec![]]), [0; 0]);
         for above in [0, 7 << 32] {
             let slots = |slots: [&[u64]; 3]| slots.map(|slot| slot.iter().map(|number| number + above).collect());

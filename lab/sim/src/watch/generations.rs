@@ -173,7 +173,7 @@ mod tests {
 
     /// An evicted holder may continue below the others' numbers, but not below its own.
     #[test]
-    fn numbers_increase_in_each_generation_where_there_is_force() {
+    fn evicted_holder_keeps_its_own_fencing_order() {
         let client = Ledger::default().ask(PeerId::new(3), 0, Time::ZERO, false);
         let number = |generation: u64, count| generation * NUMBERS + count;
         let of_two = [number(2, 1), number(1, 3), number(2, 4)];

@@ -51,8 +51,11 @@ impl Passing {
             let passes = self.passes.entry(*ticket).or_default();
             *passes += 1;
             if *passes > bound {
-                let later = format!("{bound} who asked later, at last by peer {} at {}", client.peer, client.asked);
-                return Err(format!("peer {peer}, who has waited since {asked}, is passed by more than {later}").into());
+                let last = format!("the last by peer {} at {}", client.peer, client.asked);
+                let why = format!(
+                    "peer {peer}, waiting since {asked}, is passed by more than {bound} later requests, {last}"
+                );
+                return Err(why.into());
             }
         }
         Ok(())
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asked_within_two_message_times_may_be_passed() {
+    fn requests_within_two_message_times_may_be_passed() {
         let at = |secs| Time::ZERO + Span::from_secs(secs);
         let table = [
             (None, 9, Some(0), 0),
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn more_passes_than_the_bound_are_a_mistake() {
+    fn passes_above_bound_are_a_violation() {
         let waiting = [client(1, 0, 0), client(2, 1, 0), client(3, 0, 8)];
         let passes = |bound, resource, asked| {
             let mut passing = Passing::new(Some(Span::from_secs(1))).at_most(bound);

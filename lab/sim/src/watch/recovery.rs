@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_until_all_slots_are_in_use_again() {
+    fn recovery_lasts_until_all_slots_are_held() {
         let secs = |secs| Some(Span::from_secs(secs));
         assert_eq!(took(&[(5, "crash"), (9, "out")]), secs(0), "no holder has crashed");
         assert_eq!(took(&[(5, "out"), (5, "crash"), (7, "out"), (8, "in"), (9, "in")]), secs(4));

@@ -1,4 +1,4 @@
-//! Rules on all peers and messages together. Each updates a count with each step, so that no step inspects every peer.
+//! Rules on all peers together. Each updates a count with each step, so that no step inspects every peer.
 
 use std::hash::Hash;
 
@@ -8,13 +8,11 @@ use peerlock_types::{PeerId, Time};
 use super::{Broken, Event, Watch};
 use crate::actor::Bare;
 
-/// `None` in a run with lost or duplicated messages or crashes: there tokens may be lost without a defect of the
-/// protocol.
+/// `None` with faults: tokens may then be lost without a defect of the protocol.
 #[derive(Debug)]
 pub struct Structure(Option<Rules>);
 
 impl Structure {
-    /// Protocols without tokens, coordinator and trees have no rules.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
         let (counted, trees) = (Counted::of(peers), Tree::of(peers));
         let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
@@ -74,10 +72,9 @@ impl Has {
     }
 }
 
-/// Checks for exactly k tokens, held or under way, and exactly one coordinator, at a peer or under way.
+/// Exactly k tokens, held or under way, and exactly one coordinator, at a peer or under way.
 #[derive(Debug)]
 struct Counted {
-    /// `None` for protocols without tokens.
     expected: Option<usize>,
     peers: Vec<Has>,
     tokens: usize,
@@ -114,7 +111,6 @@ impl Counted {
             || (has_coordinator && self.coordinators + self.coordinators_under_way != 1)
     }
 
-    // Out of line, so that the common case needs no stack space for the message.
     #[cold]
     fn broken(&self, peer: PeerId) -> Broken {
         let &Self { tokens, tokens_under_way, coordinators, coordinators_under_way, .. } = self;
@@ -133,18 +129,16 @@ impl Counted {
     }
 }
 
-/// How far a moved pointer is followed at once.
 const FOLLOWED: usize = 128;
 
-/// Checks that parent pointers form no cycle, in one of a protocol's trees.
+/// Parent pointers form no cycle, in one of a protocol's trees.
 ///
 /// A pointer that moves is followed upwards, since any new cycle contains it. Under load a tree is as deep as the queue
 /// is long, so the walk stops after `FOLLOWED` peers, and the whole tree is checked after as many moves as there are
-/// peers, and at the end.
+/// peers.
 #[derive(Debug)]
 struct Tree {
     parents: Vec<Option<PeerId>>,
-    /// Since the last check of the whole tree.
     moved: usize,
 }
 
@@ -209,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_cycle_is_seen_at_once() {
+    fn short_parent_cycle_is_detected_at_once() {
         let mut tree = chain(5);
         assert_eq!(tree.turn(PeerId::new(1), None), Ok(()));
         assert_eq!(tree.turn(PeerId::new(1), Some(PeerId::new(4))), Err(lead_back(PeerId::new(1))));
     }
 
     #[test]
-    fn a_long_cycle_is_seen_when_the_tree_is_looked_over() {
+    fn long_parent_cycle_is_detected_by_full_check() {
         let peers = 10 * FOLLOWED;
         let mut tree = chain(peers);
         assert_eq!(tree.look_over(), Ok(()));

@@ -15,28 +15,24 @@ use crate::report::Sheet;
 pub struct Waits {
     warm_up: u32,
     entries: u32,
-    /// The number of each peer's grants.
     been: Vec<u32>,
-    /// The number of entries before messages count.
     warming_up: u64,
     over: bool,
     steady: Vec<Span>,
     unsteady: Vec<Span>,
-    /// Each peer's longest wait in steady state.
     longest: Vec<Option<Span>>,
     flow: Flow,
 }
 
-/// Messages and entries in steady state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     pub entries: u64,
-    /// Protocol messages, without maintenance of connections or the overlay.
+    /// Without maintenance of connections or the overlay.
     pub messages: u64,
 }
 
 impl Waits {
-    /// The first `servers` peers never request. The first `warm_up` entries of each peer are not in the steady state.
+    /// The first `servers` peers never request.
     pub fn new(peers: usize, servers: usize, entries: u32, warm_up: u32) -> Self {
         Self {
             warm_up,
@@ -95,10 +91,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steady_state_has_a_beginning_and_an_end() {
+    fn steady_state_omits_warm_up_and_drain() {
         let mut waits = Waits::new(3, 1, 3, 1);
-        // Peer 0 never requests. Peer 1 ends its three entries first; later entries of peer 2 are not in the steady
-        // state.
+        // Peer 0 never requests. Peer 1 ends its three entries first.
         for (peer, secs) in [(1, 1), (2, 2), (1, 3), (2, 4), (1, 5), (2, 6)] {
             waits.note(PeerId::new(peer), Span::from_secs(secs));
             waits.note_message();

@@ -7,30 +7,26 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Burden, Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Waits};
 use crate::world::World;
 
-/// The closed think/hold loop: a peer thinks for an exponential time, requests, waits, holds, releases, and thinks
-/// again, until it has had `entries` grants (Fair-K paper, §4).
+/// The closed think/hold loop, until each peer has had `entries` grants (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// The mean time between a release and the next request: 1/λ.
+    /// The mean, exponential: 1/λ.
     pub think: Span,
     pub hold: Hold,
-    /// The number of grants of each peer.
     pub entries: u32,
 }
 
 #[derive(Debug)]
 pub struct ClosedLoop {
     workload: Closed,
-    /// The number of peers, from the first on, that never request.
+    /// The first peers never request.
     servers: usize,
-    /// Whether clients may be refused.
+    /// Clients may be refused.
     is_lenient: bool,
-    /// Whether refused clients request again.
+    /// Refused clients request again.
     insists: bool,
-    /// The number of each peer's remaining requests.
     to_come: Vec<u32>,
     thinking: usize,
-    /// The time of the last grant.
     progress: Time,
     /// The run is given up after this long without a grant: much longer than any lease, think time, hold time or fault.
     patience: Span,
@@ -38,7 +34,6 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// `servers` is the number of peers, from the first on, that never request.
     pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
         // In floating-point seconds: nanoseconds would overflow with hold times of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
@@ -46,15 +41,14 @@ impl ClosedLoop {
         Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
     }
 
-    /// Extends the patience to message delays up to `message` and faults that last for `faults` on average.
+    /// Extends the patience to delays up to `message` and faults that last for `faults` on average.
     pub fn waiting_for(mut self, message: Span, faults: Span) -> Self {
         let patience = Span::from_secs_f64((1000.0 * message.as_secs_f64()).max(100.0 * faults.as_secs_f64()));
         self.patience = self.patience.max(patience);
         self
     }
 
-    /// Makes refused clients request again. The run is given up after `patience` without a grant; the remaining
-    /// requests then count as unserved.
+    /// Makes refused clients request again. The requests left after `patience` without a grant count as unserved.
     pub fn insisting(mut self, patience: Span) -> Self {
         (self.insists, self.patience) = (true, patience);
         self
@@ -65,7 +59,6 @@ impl ClosedLoop {
         commands.into_iter().try_for_each(|command| world.command(peer, command))
     }
 
-    /// Schedules the first request of all peers of this process except the servers.
     fn everybody_asks<A: Actor>(world: &mut World<'_, A, Self>) {
         let (entries, servers) = (world.load.workload.entries, world.load.servers);
         let is_client = |number: &usize| *number >= servers && !world.is_elsewhere(PeerId::new(*number as u64));
@@ -86,7 +79,6 @@ impl ClosedLoop {
 }
 
 impl<A: Actor> Workload<A> for ClosedLoop {
-    /// This peer requests.
     type Event = PeerId;
     type Watch =
         (Exclusion, Fencing, A::Structure, Passing, Messages, Option<Burden>, Idle, Order, Waits, Recovery, Standstill);
@@ -156,7 +148,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
 
     #[inline]
     fn is_served(world: &World<'_, A, Self>) -> bool {
-        world.load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty()
+        world.load.thinking == 0 && world.ledger.waiting() == 0 && world.inside.is_empty()
     }
 
     fn resume(world: &mut World<'_, A, Self>) {
@@ -171,7 +163,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     #[inline]
     fn is_over(world: &World<'_, A, Self>, at: Time) -> bool {
         let load = &world.load;
-        let has_ended = || world.has_come_to_rest() || Self::is_served(world);
+        let has_ended = || world.has_come_to_rest || Self::is_served(world);
         at.since(load.progress) > load.patience || (load.is_lenient && has_ended())
     }
 }

@@ -7,14 +7,8 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hold {
     Constant(Span),
-    /// With this mean.
     Exponential(Span),
-    /// Short, or long with probability `long_share`.
-    TwoPoint {
-        short: Span,
-        long: Span,
-        long_share: f64,
-    },
+    TwoPoint { short: Span, long: Span, long_share: f64 },
 }
 
 impl Hold {
@@ -32,7 +26,7 @@ impl Hold {
         }
     }
 
-    /// Returns the mean in seconds.
+    /// In seconds.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::Constant(span) | Self::Exponential(span) => span.as_secs_f64(),
@@ -42,8 +36,7 @@ impl Hold {
         }
     }
 
-    /// Creates a two-point distribution whose mean is the geometric mean of the two: 1 s and 100 s mean 10 s, the same
-    /// work as `10s` and `exp:10s`.
+    /// The mean is the geometric mean of the two: 1 s and 100 s mean 10 s, the same work as `10s` and `exp:10s`.
     pub fn two_point(short: Span, long: Span) -> Self {
         let (root_short, root_long) = (short.as_secs_f64().sqrt(), long.as_secs_f64().sqrt());
         Self::TwoPoint { short, long, long_share: root_short / (root_short + root_long) }
@@ -72,7 +65,6 @@ pub enum HoldError {
     Order(String),
 }
 
-/// Parses `10s`, `exp:10s` or `two-point:1s/100s`.
 impl FromStr for Hold {
     type Err = HoldError;
 
@@ -112,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_times_that_make_no_sense_are_refused() {
+    fn malformed_hold_times_are_refused() {
         for (text, start) in [
             ("", "\"\" is not a duration"),
             ("10", "\"10\" is not a duration"),
@@ -129,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_have_the_mean_they_claim() {
+    fn hold_samples_have_the_stated_mean() {
         for text in ["10s", "exp:10s", "two-point:1s/100s"] {
             let hold: Hold = text.parse().unwrap();
             let mut rng = Rng::new(1);

@@ -9,30 +9,26 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Window};
 use crate::world::World;
 
-/// An open workload: clients that request once each, at random moments, independent of the earlier ones (Sigma paper,
-/// §5).
+/// Clients that request once each, at random moments, independent of the earlier ones (Sigma paper, §5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Poisson {
-    /// The mean time between two clients: 1/λ.
+    /// The mean: 1/λ.
     pub gap: Span,
     /// `None`: clients release at once.
     pub hold: Option<Hold>,
-    /// The time before the measured window.
     pub settle: Span,
-    /// The length of the measured window.
     pub measure: Span,
 }
 
-/// A running [`Poisson`] workload, for one resource. Every client is its own peer, beside the replicas.
+/// Every client is its own peer, beside the replicas.
 #[derive(Debug)]
 pub struct OpenWorkload {
     workload: Poisson,
     /// How long a client that is done still answers messages.
     linger: Span,
-    /// The clients that do so, and until when.
     leaving: VecDeque<(Time, PeerId)>,
     rng: Rng,
-    /// The stream of hold times, if the processes of one run draw the same clients but not the same hold times.
+    /// If the processes of one run draw the same clients but not the same hold times.
     stays: Option<Rng>,
 }
 
@@ -48,7 +44,6 @@ impl OpenWorkload {
 }
 
 impl<A: Actor> Workload<A> for OpenWorkload {
-    /// The next client arrives and requests.
     type Event = ();
     type Watch = (Exclusion, Fencing, Messages, Idle, Order, Window, Resets, Costs);
     const SERVES_ALL: bool = false;

@@ -14,26 +14,22 @@ const RELEASE: f64 = 0.5;
 /// Our choice.
 const JOIN_AGAIN: Span = Span::from_secs(10);
 
-/// The number of attempts to find a peer that may fail. If nearly all peers have waiting clients there may be none.
+/// If nearly all peers have waiting clients there may be no victim.
 const LOOK_FOR_VICTIM: u32 = 100;
 
-/// How requests per round are counted: the paper can be read both ways.
+/// The paper can be read both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// At random peers of the whole system.
     Whole,
-    /// At each peer, so that the load grows with the system.
+    /// The load grows with the system.
     PerPeer,
 }
 
 #[derive(Debug)]
 pub struct InRounds<'r> {
     plan: &'r Rounds,
-    /// The number of rounds begun.
     started: usize,
-    /// The rounds are over.
     drains: bool,
-    /// The peers in the overlay, in no order.
     joined: Vec<PeerId>,
     peers: Vec<Place>,
     failed: u64,
@@ -46,7 +42,6 @@ pub struct InRounds<'r> {
 
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// Its index in `joined`.
     joined: Option<usize>,
     /// The resources its clients wait for or hold, each at most once.
     wants: Vec<usize>,
@@ -54,16 +49,13 @@ struct Place {
 
 #[derive(Clone, Copy, Debug)]
 pub enum ToCome {
-    /// A round begins, or the last one ends.
     Round,
-    /// A client of this peer, or of a random one, requests.
+    /// Of this peer, or of a random one.
     Ask(Option<PeerId>),
-    /// The first request for this resource, before the first round.
+    /// Before the first round.
     AskFirst(usize),
-    /// A random peer without clients crashes for good.
     Fail,
     Come,
-    /// A newcomer that is not in the overlay retries.
     JoinAgain(PeerId),
 }
 
@@ -120,8 +112,8 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
 
     fn start(world: &mut World<'_, A, Self>) -> Result<(), Broken> {
         let plan = world.load.plan;
-        // All processes of a run draw the same requests, but each its own releases. With churn, overlay membership is
-        // known only locally: each process handles its share of a round's events, among its own peers.
+        // All processes of a run draw the same requests, but each its own releases. With churn, membership is known
+        // only locally: each process handles its share of a round's events.
         if let Some(own) = world.own_stream(&world.load.leaving) {
             world.load.leaving = own;
         }
@@ -212,10 +204,10 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
     }
 
     fn is_served(world: &World<'_, A, Self>) -> bool {
-        world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
+        world.load.drains && world.ledger.waiting() == 0 && world.inside.is_empty()
     }
 
-    /// All other peers are in the overlay. Restarted peers serve as replicas only.
+    /// Restarted peers serve as replicas only.
     fn resume(world: &mut World<'_, A, Self>) {
         world.load.drains = true;
         for peer in (0..world.residents() as u64).map(PeerId::new) {
@@ -243,16 +235,13 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
 
 type Swarm<'a, 'r, A> = World<'a, A, InRounds<'r>>;
 
-/// Whether item `number` of a round belongs to this process. With churn each item belongs to one process, and rotates
-/// with every round.
+/// With churn each item of a round belongs to one process, and rotates with every round.
 fn has_turn<A: Routing>(world: &Swarm<'_, '_, A>, number: usize) -> bool {
     world.load.plan.churn == 0 || world.has_turn(number + world.load.started)
 }
 
-/// Schedules the events of a round, or ends the last one.
 fn next_round<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     let (now, plan) = (world.now(), world.load.plan);
-    // Peers of other processes are reported there.
     let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
     if world.load.started == plan.rounds {
         world.mark(Mark::Drain(&here))?;
@@ -293,16 +282,15 @@ fn next_round<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Ends the rounds: holders release at once, and resets end.
 fn drain<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     world.load.drains = true;
-    world.calm_down();
+    world.injector.calm_down();
     holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
 }
 
-/// Returns all holders, in an order independent of their entry.
+/// In an order independent of their entry.
 fn holders<A: Routing>(world: &Swarm<'_, '_, A>) -> Vec<Client> {
-    let mut holders = world.inside().to_vec();
+    let mut holders = world.inside.to_vec();
     holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
     holders
 }
@@ -344,7 +332,6 @@ fn come<A: Routing>(world: &mut Swarm<'_, '_, A>) -> Result<(), Broken> {
     join(world, peer)
 }
 
-/// Joins through a random peer, and retries until it has joined.
 fn join<A: Routing>(world: &mut Swarm<'_, '_, A>, peer: PeerId) -> Result<(), Broken> {
     if !world.is_there(peer) || world.load.peer(peer).joined.is_some() {
         return Ok(());
@@ -356,7 +343,7 @@ fn join<A: Routing>(world: &mut Swarm<'_, '_, A>, peer: PeerId) -> Result<(), Br
     }
 }
 
-/// Draws a moment of the first half of a round: its messages settle in the second.
+/// In the first half of a round: its messages settle in the second.
 fn moment(rng: &mut Rng, round: Span) -> Span {
     rng.between(Span::ZERO, round / 2)
 }

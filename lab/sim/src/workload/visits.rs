@@ -16,57 +16,46 @@ use crate::watch::{Broken, Exclusion, Generations, Mark, Messages, Queued, Stand
 use crate::world::World;
 
 /// Clients of the product's peers, with faults up to an end. Afterwards every request must be served, and one last
-/// client requests each resource at all peers, or at some of many.
+/// client requests each resource at some or all peers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
     pub resources: usize,
-    /// The mean time between two clients, in the whole cluster; exponential.
+    /// The mean time between two clients, in the whole cluster; this and the next are exponential.
     pub gap: Span,
-    /// The mean hold time; exponential.
     pub stay: Span,
-    /// The time between the starts of two hosts; zero to start all at once.
+    /// Zero to start all hosts at once.
     pub apart: Span,
-    /// Whether they initially know only the first host.
+    /// Hosts initially know only the first one.
     pub know_first: bool,
-    /// The arrival of the first clients.
     pub begin: Span,
     /// The end of arrivals and faults.
     pub end: Span,
     /// The mean time between two shutdowns of a host, which is restarted.
     pub stops: Option<Span>,
-    /// The mean time between two resizes, and the largest number of slots.
+    /// The mean time, and the largest number of slots.
     pub resizes: Option<(Span, u32)>,
-    /// The mean time between two attempts to delete a resource.
     pub removes: Option<Span>,
-    /// The mean time between two evictions of a host from a resource.
     pub forces: Option<Span>,
-    /// The mean time between two changes of the voters, by hosts or to the registry's own choice.
     pub voter_changes: Option<Span>,
-    /// Whether such a change chooses three or five hosts: a smaller set could not lose a host that becomes a voter just
-    /// then.
+    /// Administrators choose at least three voters: fewer could not lose a host that becomes a voter just then.
     pub careful: bool,
-    /// The number of waiting clients at which arrivals pause, so that all can be served in time.
+    /// Arrivals pause at this number of waiting clients, so that all can be served in time.
     pub most_waiting: usize,
-    /// The number of hosts with last clients, spread over all of them.
+    /// Spread over all hosts.
     pub last_hosts: u64,
-    /// Whether two hosts, neither of which leads the registry, are disconnected for good at the end.
+    /// Two hosts, neither of which leads the registry, are finally disconnected for good.
     pub rift: bool,
 }
 
-/// The time from the end to the last clients: all earlier sessions and leases have expired, and every peer has another
-/// session.
+/// All earlier sessions and leases have expired, and every peer has another session.
 const SETTLE: Span = Span::from_secs(15);
 /// Between two last clients, so that the order of their requests is certain.
 const APART: Span = Span::from_millis(1200);
-/// The hold time of last clients: longer than `APART`, so that a queue forms.
+/// Longer than `APART`, so that a queue forms.
 const STAY: Span = Span::from_millis(1500);
-/// The time after the last clients within which all must be served.
 const PATIENCE: Span = Span::from_secs(60);
-/// The time before the last clients at which two hosts are disconnected.
 const RIFT: Span = Span::from_secs(5);
-/// The longest time after which a client contacts a new process of its host.
 const COMES: Span = Span::from_secs(2);
-/// The longest downtime of a host that was shut down.
 const OFF: Span = Span::from_secs(3);
 
 #[derive(Debug)]
@@ -75,15 +64,11 @@ pub struct InVisits {
     rng: Rng,
     /// A separate stream, which keeps runs without deletions unchanged.
     removals: Rng,
-    /// The hosts whose process has started.
     started: Vec<PeerId>,
-    /// The hosts that are shutting down.
     stopping: Vec<PeerId>,
     /// The clients that have requested since the faults ended.
     patient: BTreeSet<Ticket>,
-    /// The time of the last requests.
     last: Time,
-    /// The hosts that are down for good.
     gone: Vec<PeerId>,
     /// Voters whose files were lost, or whose hosts are gone.
     wounded: Vec<VoterId>,
@@ -117,16 +102,11 @@ struct Counts {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// This host starts for the first time.
     Start(PeerId),
-    /// A client requests a resource at some host.
     Visit,
     AdminAction(AdminAction),
-    /// Two hosts are disconnected for good.
     Rift,
-    /// The faults end.
     Calm,
-    /// The last clients of the host with this number arrive.
     Last(u64),
     /// A client whose process has crashed contacts the next one.
     Resume(PeerId, Ticket),
@@ -183,10 +163,9 @@ fn voters(world: &On<'_>, peer: PeerId) -> (Conf, Option<VoterId>) {
     (agreed.cloned().unwrap_or_default(), own)
 }
 
-/// Ends the faults. All hosts return, and after a while the last clients arrive.
 fn calm(world: &mut On<'_>) -> Result<(), Broken> {
-    world.calm_down();
-    world.deliver_all();
+    world.injector.calm_down();
+    world.injector.deliver_all();
     world.load.phase = Phase::Settling;
     for peer in world.load.started.clone() {
         world.command(peer, Command::Patience(true))?;
@@ -219,7 +198,7 @@ fn rift(world: &mut On<'_>) {
         others.sort_unstable();
         let [one, other] = [(); 2].map(|()| others.swap_remove(world.load.rng.below(others.len() as u64) as usize));
         world.load.counts.rifts += 1;
-        world.rift(one, other);
+        world.injector.rift(one, other);
     }
 }
 
@@ -254,8 +233,7 @@ impl Workload<Whole> for InVisits {
                 let hosts = world.residents() as u64;
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
-                // Clients of a frozen peer cannot request.
-                let is_crowded = world.ledger().waiting() >= most_waiting;
+                let is_crowded = world.ledger.waiting() >= most_waiting;
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
@@ -267,7 +245,7 @@ impl Workload<Whole> for InVisits {
             Event::Calm => calm(world),
             Event::Resume(peer, ticket) => {
                 let is_it = |client: &&Client| client.ticket == ticket && world.is_orphan(ticket);
-                let client = world.inside().iter().find(is_it).copied();
+                let client = world.inside.iter().find(is_it).copied();
                 let resource = client.filter(|_| world.load.started.contains(&peer)).map(|client| client.resource);
                 resource.map_or(Ok(()), |resource| world.command(peer, Command::Resume(ticket, resource)))
             }
@@ -304,10 +282,10 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    /// All clients are served or notified, or it took too long: then the watchers report the unserved ones.
+    /// All are served or notified, or it took too long: then the watchers report the unserved ones.
     fn is_over(world: &On<'_>, at: Time) -> bool {
         let last = world.load.last;
-        let done = world.ledger().waiting() == 0 && world.inside().is_empty();
+        let done = world.ledger.waiting() == 0 && world.inside.is_empty();
         (at > last && done) || at > last + PATIENCE
     }
 
@@ -316,9 +294,8 @@ impl Workload<Whole> for InVisits {
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    /// A majority of the voters' files must survive. So one is lost at a time, among the current voters and those of a
-    /// pending change; none while the voters change, nor before a cluster is created, for which all hosts may be
-    /// needed.
+    /// A majority of the voters' files must survive. So one is lost at a time, and none while the voters change or
+    /// before the cluster exists.
     fn may_lose(world: &On<'_>, peer: PeerId) -> bool {
         let (Conf { voters, learners, .. }, own) = voters(world, peer);
         let is_whole = |voter: &VoterId| !world.load.wounded.contains(voter);
@@ -336,10 +313,9 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    /// Most of its remaining holders contact it at some time; others never do.
     fn on_restarted(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
         let inside: Vec<Ticket> =
-            world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
+            world.inside.iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
         for ticket in inside {
             let (comes, after) = (world.load.rng.chance(0.7), world.load.rng.between(Span::ZERO, COMES));
             if comes {
@@ -368,8 +344,7 @@ impl Workload<Whole> for InVisits {
             Note::Returned(ticket) => {
                 world.load.counts.returned += 1;
                 world.adopt(ticket);
-                // Half of them release it at some time, the others let it expire.
-                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
                 let leaves = world.load.rng.chance(0.5);
                 let stay = world.load.rng.exponential(world.load.visits.stay);
                 if let Some(client) = client.filter(|_| leaves) {
@@ -381,7 +356,7 @@ impl Workload<Whole> for InVisits {
                 world.load.counts.resumed += 1;
                 world.adopt(ticket);
                 let stay = world.load.rng.exponential(world.load.visits.stay);
-                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
                 if let Some(client) = client {
                     world.leave_at(world.now() + stay, &client);
                 }
@@ -413,10 +388,9 @@ impl Workload<Whole> for InVisits {
     }
 }
 
-/// Handles the notification that a client's request or grant has ended.
 fn on_event(world: &mut On<'_>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
     if world.load.patient.contains(&ticket) {
-        return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}").into());
+        return Err(format!("host {peer} refuses {ticket:?}, which must be served: {error}").into());
     }
     match error {
         Error::NotAcquired { .. } => world.load.counts.not_acquired += 1,

@@ -1,6 +1,3 @@
-//! Checks of the world itself: that a run terminates, that a peer reports only on its own clients, and that no peer
-//! panics.
-
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +7,7 @@ use peerlock_types::{PeerId, Ticket, Time};
 use crate::ledger::Client;
 use crate::watch::Broken;
 
-/// The limit of queued events. Beyond it messages multiply, as duplicated ones in a routing loop do.
+/// Beyond it messages multiply, as duplicated ones in a routing loop do.
 const MOST_FOR_ALL: usize = 1_000_000;
 const MOST_FOR_EACH: usize = 100;
 
@@ -56,7 +53,6 @@ pub(super) fn has_time(now: Time) -> Result<(), Broken> {
     Err("the clock has run out after 584 years: use shorter times or fewer entries".into())
 }
 
-/// Checks that a client that a peer grants or refuses (`does`) waits there.
 #[inline]
 pub(super) fn waits(
     client: Option<Client>,
@@ -68,7 +64,7 @@ pub(super) fn waits(
     found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, which is not waiting there").into())
 }
 
-/// Checks that a client that a peer reports as lost was a holder. With `reports_ends` it may have left by itself.
+/// With `reports_ends` the client may have left by itself.
 pub(super) fn was_inside(
     client: Option<Client>,
     peer: PeerId,

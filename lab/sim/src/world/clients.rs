@@ -1,5 +1,3 @@
-//! Clients of a world: requests, grants, ends, losses, releases and withdrawals.
-
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
 
@@ -13,7 +11,6 @@ use crate::workload::{Over, Workload};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// The time at which the holder leaves, unless the grant is extended.
     pub at: Time,
     /// Its peer has crashed, so the end cannot change.
     pub is_orphan: bool,
@@ -41,7 +38,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         Some(self.inside.swap_remove(at))
     }
 
-    /// Ends a client's grant because its peer reports it lost.
     pub(super) fn lose(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let inside = self.take_inside(ticket);
         match check::was_inside(inside, peer, ticket, A::REPORTS_ENDS)? {
@@ -63,7 +59,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         L::on_over(self, &client, Over::Refused)
     }
 
-    /// Sets the end of a client's grant, by its peer's clock.
     pub(super) fn report_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
         if self.inside.iter().all(|client| client.ticket != ticket) {
             return; // It left at an earlier end, which its peer does not know yet.
@@ -73,7 +68,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.queue.push(at, Scheduled::End(ticket));
     }
 
-    /// Makes a client leave if this is its current end.
     pub(super) fn end(&mut self, ticket: Ticket) -> Result<(), Broken> {
         if self.ends.get(&ticket).is_none_or(|end| end.at > self.now) {
             return Ok(());
@@ -106,12 +100,12 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.step(peer, Input::Request { resource, ticket })
     }
 
-    /// Schedules the release of a holder. Without effect if it loses its grant or crashes before.
+    /// Without effect if the client loses its grant or crashes before.
     pub fn leave_at(&mut self, at: Time, client: &Client) {
         self.queue.push(at, Scheduled::Leave { peer: client.peer, ticket: client.ticket });
     }
 
-    /// Releases a client's slot, or withdraws its request. Without effect if it has neither.
+    /// Releases a slot, or withdraws a request.
     pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
         if self.ends.get(&ticket).is_some_and(|end| end.is_orphan) {
             return Ok(());
@@ -135,7 +129,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.ends.get(&ticket).is_some_and(|end| end.is_orphan)
     }
 
-    /// Marks an orphaned client as resumed by the next process of its host.
     pub fn adopt(&mut self, ticket: Ticket) {
         if let Some(end) = self.ends.get_mut(&ticket) {
             end.is_orphan = false;

@@ -1,6 +1,7 @@
 use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
+use crate::faults::FaultKind;
 
 pub(super) enum Scheduled<A: Actor, E> {
     Arrive {
@@ -13,12 +14,10 @@ pub(super) enum Scheduled<A: Actor, E> {
         timer: A::Timer,
         set: u64,
     },
-    /// A client releases, or withdraws if it still waits.
     Leave {
         peer: PeerId,
         ticket: Ticket,
     },
-    /// The oldest write of this peer is done, or has failed.
     Written {
         peer: PeerId,
         life: u32,
@@ -26,7 +25,7 @@ pub(super) enum Scheduled<A: Actor, E> {
     },
     /// The end of a client's grant may have come.
     End(Ticket),
-    /// An event deferred while this peer, in this life, was frozen.
+    /// Deferred while this peer, in this life, was frozen.
     Thawed {
         peer: PeerId,
         life: u32,
@@ -42,13 +41,11 @@ pub(super) enum Scheduled<A: Actor, E> {
     Restart(PeerId),
     /// All peers suspect this peer, if it is still down or frozen.
     Gone(PeerId),
-    /// `peer` is notified that `gone` has crashed.
     Notified {
         peer: PeerId,
         gone: PeerId,
     },
-    /// The peers separated by the partition with this number suspect each other; handles this peer, then those with
-    /// higher numbers.
+    /// The peers separated by this partition suspect each other; handles this peer, then those with higher numbers.
     Parted {
         number: u64,
         from: PeerId,
@@ -57,18 +54,7 @@ pub(super) enum Scheduled<A: Actor, E> {
 }
 
 pub(super) enum Fault {
-    /// A peer crashes for this long.
-    Crash(Span),
-    Death,
-    /// A peer crashes for this long and loses its disk.
-    DiskLoss(Span),
-    Outage,
-    SlowDisk(Span),
-    FullDisk,
-    /// This share of the peers crashes for good.
-    Catastrophe(f64),
-    Freeze(Span),
-    Partition(Span),
-    /// The first fault of each kind is drawn.
     First,
+    Catastrophe(f64),
+    Random(FaultKind, Span),
 }

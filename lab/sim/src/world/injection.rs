@@ -3,92 +3,81 @@ use peerlock_types::{PeerId, Span, Time};
 use super::World;
 use super::event::{Fault, Scheduled};
 use crate::actor::Actor;
+use crate::faults::FaultKind;
 use crate::ledger::Client;
 use crate::watch::{Broken, Event};
 use crate::workload::{Over, Workload};
 
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub(super) fn inject(&mut self, fault: Fault) -> Result<(), Broken> {
-        // It was queued before the faults ended.
-        if self.injector.is_calm() && !matches!(fault, Fault::First) {
-            return Ok(());
-        }
-        match fault {
-            Fault::First => self.first_faults(),
-            Fault::Crash(down) => {
-                self.next_crash();
-                if self.injector.takes_another() {
-                    self.crash_any(down)?;
+        let (kind, last) = match fault {
+            Fault::First => {
+                if let Some((share, after)) = self.injector.faults.catastrophe {
+                    self.fault(after, Fault::Catastrophe(share));
                 }
-                self.crash_any(down)?;
+                FaultKind::ALL.into_iter().for_each(|kind| self.next_fault(kind));
+                return Ok(());
             }
-            Fault::Death => {
-                self.next_death();
+            // It was queued before the faults ended.
+            _ if self.injector.is_calm => return Ok(()),
+            Fault::Catastrophe(share) => return self.crash_many(share),
+            Fault::Random(kind, last) => (kind, last),
+        };
+        self.next_fault(kind);
+        match kind {
+            FaultKind::Crash => {
+                if self.injector.takes_another() {
+                    self.crash_any(last)?;
+                }
+                self.crash_any(last)?;
+            }
+            FaultKind::Death => {
                 if let Some(peer) = self.lose_any() {
                     self.crash_by_chance(peer)?;
                 }
             }
-            Fault::Catastrophe(share) => self.crash_many(share)?,
-            Fault::DiskLoss(down) => {
-                self.next_disk_loss();
+            FaultKind::DiskLoss => {
                 if let Some(peer) = self.lose_any() {
                     self.tally.disks_lost += 1;
-                    self.go_down(peer, down)?;
+                    self.go_down(peer, last)?;
                     self.hosts.lose_disk(peer);
                 }
             }
-            Fault::Outage => {
-                self.next_outage();
+            FaultKind::Outage => {
                 self.tally.outages += 1;
-                let everybody: Vec<PeerId> = self.hosts.up().collect();
-                for peer in everybody {
-                    let down = self.injector.outage_lasts();
+                let up: Vec<PeerId> = self.all_there().collect();
+                for peer in up {
+                    let down = self.injector.downtime(kind);
                     self.go_down(peer, down)?;
                 }
             }
-            Fault::Freeze(last) => {
-                self.next_freeze();
-                if let Some(peer) = self.hosts.any(self.injector.victims()) {
-                    self.tally.frozen += 1;
-                    self.injector.freeze(self.now, peer, last);
-                    self.detect(Scheduled::Gone(peer));
-                }
-            }
-            Fault::Partition(last) => {
-                self.next_partition();
+            FaultKind::Partition => {
                 self.tally.parted += 1;
                 let number = self.injector.part(self.now + last);
                 self.detect(Scheduled::Parted { number, from: PeerId::new(0) });
             }
-            Fault::SlowDisk(last) => {
-                self.next_slow_disk();
+            FaultKind::Freeze | FaultKind::SlowDisk | FaultKind::FullDisk => {
                 if let Some(peer) = self.hosts.any(self.injector.victims()) {
-                    self.tally.disks_slow += 1;
-                    self.injector.slow_down(peer, self.now + last);
-                }
-            }
-            Fault::FullDisk => {
-                self.next_full_disk();
-                if let Some(peer) = self.hosts.any(self.injector.victims()) {
-                    self.injector.fill_up(peer);
+                    self.impair(peer, kind, last);
                 }
             }
         }
         Ok(())
     }
 
-    fn first_faults(&mut self) {
-        if let Some((share, after)) = self.injector.catastrophe() {
-            self.fault(after, Fault::Catastrophe(share));
+    fn impair(&mut self, peer: PeerId, kind: FaultKind, last: Span) {
+        match kind {
+            FaultKind::Freeze => {
+                self.tally.frozen += 1;
+                self.injector.freeze(self.now, peer, last);
+                self.detect(Scheduled::Gone(peer));
+            }
+            FaultKind::SlowDisk => {
+                self.tally.disks_slow += 1;
+                self.injector.slow_down(peer, self.now + last);
+            }
+            _ => self.injector.fill_up(peer),
         }
-        self.next_crash();
-        self.next_death();
-        self.next_freeze();
-        self.next_partition();
-        self.next_disk_loss();
-        self.next_outage();
-        self.next_slow_disk();
-        self.next_full_disk();
     }
 
     fn crash_many(&mut self, share: f64) -> Result<(), Broken> {
@@ -100,7 +89,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         Ok(())
     }
 
-    /// Chooses a peer whose process or disk is lost for good; none if the workload cannot spare the drawn one.
+    /// Returns `None` if the workload cannot spare the drawn peer.
     fn lose_any(&mut self) -> Option<PeerId> {
         let victim = self.hosts.any(self.injector.victims());
         let peer = victim.filter(|peer| L::may_lose(self, *peer))?;
@@ -109,18 +98,16 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     fn detect(&mut self, event: Scheduled<A, L::Event>) {
-        if let Some(after) = self.injector.detection() {
+        if let Some(after) = self.injector.faults.detection {
             self.queue.push(self.now + after, event);
         }
     }
 
-    /// Returns all permanent peers that are up.
     pub(super) fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
         (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
     }
 
-    /// Notifies the peers that a partition still separates, one peer at a time, so that the queue holds only the
-    /// notifications of one.
+    /// One peer at a time, so that the queue holds only the notifications of one.
     pub(super) fn report_parted(&mut self, number: u64, from: PeerId) {
         let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
         let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
@@ -147,7 +134,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
 
     pub(super) fn write_fails(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.disks_full += 1;
-        let down = self.injector.full_disk_lasts();
+        let down = self.injector.downtime(FaultKind::FullDisk);
         self.go_down(peer, down)
     }
 
@@ -159,12 +146,10 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.timers.forget(peer);
         let actor = (self.make)(peer, self.hosts.disk(peer));
         self.hosts.put_back(peer, actor);
-        // It has lost the state it had as a replica.
         self.forget_all(peer)?;
         L::on_restarted(self, peer)
     }
 
-    /// Crashes a peer for good; the workload may replace it.
     pub(super) fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         self.crash(peer)?;
@@ -177,7 +162,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     pub(super) fn first_fault(&mut self) -> Result<(), Broken> {
-        match self.injector.quiet() {
+        match self.injector.faults.quiet {
             Span::ZERO => self.inject(Fault::First),
             quiet => {
                 self.fault(quiet, Fault::First);
@@ -186,57 +171,15 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         }
     }
 
-    fn next_crash(&mut self) {
-        if let Some((after, down)) = self.injector.next_crash() {
-            self.fault(after, Fault::Crash(down));
-        }
-    }
-
-    fn next_death(&mut self) {
-        if let Some(after) = self.injector.next_death() {
-            self.fault(after, Fault::Death);
-        }
-    }
-
-    fn next_freeze(&mut self) {
-        if let Some((after, last)) = self.injector.next_freeze() {
-            self.fault(after, Fault::Freeze(last));
-        }
-    }
-
-    fn next_partition(&mut self) {
-        if let Some((after, last)) = self.injector.next_partition() {
-            self.fault(after, Fault::Partition(last));
-        }
-    }
-
-    fn next_disk_loss(&mut self) {
-        if let Some((after, down)) = self.injector.next_disk_loss() {
-            self.fault(after, Fault::DiskLoss(down));
-        }
-    }
-
-    fn next_outage(&mut self) {
-        if let Some(after) = self.injector.next_outage() {
-            self.fault(after, Fault::Outage);
-        }
-    }
-
-    fn next_slow_disk(&mut self) {
-        if let Some((after, last)) = self.injector.next_slow_disk() {
-            self.fault(after, Fault::SlowDisk(last));
-        }
-    }
-
-    fn next_full_disk(&mut self) {
-        if let Some(after) = self.injector.next_full_disk() {
-            self.fault(after, Fault::FullDisk);
+    fn next_fault(&mut self, kind: FaultKind) {
+        if let Some((after, last)) = self.injector.next(kind) {
+            self.fault(after, Fault::Random(kind, last));
         }
     }
 }
 
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
-    /// Crashes a peer with its clients. Holders with a known end stay until then.
+    /// Holders with a known end stay until then.
     pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.remove(peer).is_none() {
             return Ok(());

@@ -15,7 +15,6 @@ use crate::workload::Workload;
 const PARTS: u64 = 1000;
 
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
-    /// Keeps only the peers of this share. Called before the first event.
     pub fn retain_only(&mut self, share: Share) {
         self.share = Some(share);
         for peer in (0..self.residents() as u64).map(PeerId::new) {
@@ -28,13 +27,11 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         }
     }
 
-    /// Whether this process handles item `number`, of which each belongs to one process.
     pub fn has_turn(&self, number: usize) -> bool {
         self.share.as_ref().is_none_or(|share| number % share.processes() == share.me)
     }
 
-    /// Returns a random stream of this process in place of a common one; `None` if there is only one process, which
-    /// draws as the simulator does.
+    /// Returns a random stream of this process; `None` if there is only one, which draws as the simulator does.
     pub fn own_stream(&self, common: &Rng) -> Option<Rng> {
         let share = self.share.as_ref().filter(|share| share.processes() > 1)?;
         Some(Rng::stream(common.clone().bits(), PARTS + share.me as u64))
@@ -42,9 +39,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
 
     /// Runs this part in real time until it is stopped or a rule is broken. If it `resumes`, it replaces an ended
     /// process, and its peers start without state.
-    ///
-    /// # Errors
-    /// A rule was broken that one process can detect: an impossible effect or a panic.
     pub fn play_part(&mut self, outside: &mut dyn Outside<A>, resumes: bool) -> Result<(), Violation> {
         caught(|| self.play_with(outside, resumes)).map_err(|what| Violation { at: self.now, what })
     }
@@ -72,13 +66,12 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     /// Handles the events that are due now, but none that become due meanwhile: a process that lags would otherwise
-    /// never receive. Returns their number.
+    /// never receive.
     fn play_what_is_due(&mut self, outside: &mut dyn Outside<A>) -> Result<usize, Broken> {
         self.now = self.now.max(outside.now());
         let (due, mut played) = (self.now, 0);
         while self.queue.first().is_some_and(|at| at <= due) {
             (self.events, played) = (self.events + 1, played + 1);
-            // The simulated delay is over.
             if let Some((from, to, message)) = self.queue.take_message() {
                 outside.send(from, to, message);
             } else {
@@ -105,7 +98,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
                     self.arrive_apart(from, to, message)?;
                 }
                 Came::Gone(peers) => {
-                    if let Some(after) = self.injector.detection() {
+                    if let Some(after) = self.injector.faults.detection {
                         let at = self.now.max(outside.now()) + after;
                         peers.into_iter().for_each(|peer| self.queue.push(at, Scheduled::Gone(peer)));
                     }
@@ -117,7 +110,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         Ok(false)
     }
 
-    /// Creates the peers of this process again. They know that they have lost their state.
     fn begin_again(&mut self) -> Result<(), Broken> {
         L::resume(self);
         let here: Vec<PeerId> = self.all_there().collect();
@@ -137,10 +129,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.load.add_counts(&counted.load);
     }
 
-    /// Passes the records of all processes, in the order of time, to the watchers of this world, which has no peers.
-    ///
-    /// # Errors
-    /// A rule was broken.
+    /// Passes the records of all processes to the watchers of this world, which has no peers.
     pub fn replay<'r>(&mut self, records: impl IntoIterator<Item = &'r (Time, RecordOf<A>)>) -> Result<(), Violation>
     where
         RecordOf<A>: 'r,

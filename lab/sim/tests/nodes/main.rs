@@ -19,7 +19,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn seeded_runs_keep_every_promise() {
+fn seeded_runs_break_no_rule() {
     let (first, runs) = (number("SEED").unwrap_or(0), number("RUNS").unwrap_or(RUNS));
     let one = |seed| {
         let report = plan(seed).run().unwrap_or_else(|failure| {

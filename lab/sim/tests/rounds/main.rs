@@ -77,7 +77,7 @@ fn all_clients_are_served_on_both_overlays_and_loads() {
 }
 
 #[test]
-fn hops_and_direct_messages_are_counted_and_upkeep_is_not_among_them() {
+fn upkeep_is_counted_apart_from_messages() {
     let report = clerk(&small(), Fault::None).unwrap();
     assert!(report.harm().is_none());
     assert_eq!(report.sent(), report.rounds.iter().map(|round| round.messages).sum::<u64>());
@@ -111,7 +111,7 @@ fn a_resource_is_held_for_two_rounds() {
 }
 
 #[test]
-fn without_a_drain_who_waits_is_stuck() {
+fn without_drain_waiters_are_stuck() {
     let report = clerk(&Rounds { drain: Span::ZERO, count_violations: true, ..small() }, Fault::None).unwrap();
     let [waiting] = counts(&report, ["waiting after the rounds"]);
     assert!(report.harm().stuck > 0 && report.harm().stuck <= waiting);
@@ -153,15 +153,15 @@ fn messages_per_entry_are_those_of_the_rounds() {
     assert!(report.entries > report.steady_flow.entries, "clients enter after the rounds");
     assert_eq!(Some(report.messages_per_entry()), report.steady_messages_per_entry());
     let table = report.trials_csv();
-    for (trial, line) in report.each.iter().zip(table.lines().skip(1)) {
-        let per_entry = line.split(',').nth(7).unwrap().parse().ok();
-        assert_eq!(per_entry, trial.steady_messages_per_entry(), "{line}");
+    for (trial, row) in report.each.iter().zip(table.lines().skip(1)) {
+        let per_entry = row.split(',').nth(7).unwrap().parse().ok();
+        assert_eq!(per_entry, trial.steady_messages_per_entry(), "{row}");
     }
 }
 
 /// A crashed peer's clients are gone; all others would be stuck if no client were served.
 #[test]
-fn who_crashes_is_not_stuck() {
+fn crashed_clients_are_not_stuck() {
     let faults = Faults { client_crash: 0.5, ..Faults::default() };
     let report = clerk(&Rounds { faults, count_violations: true, ..small() }, Fault::NeverGrants).unwrap();
     let (stuck, [crashed, came, asked]) = (report.harm().stuck, counts(&report, ["crashed", "came", "asked"]));

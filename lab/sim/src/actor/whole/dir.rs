@@ -1,6 +1,4 @@
 //! The data directory of a simulated host, on a disk with realistic effects of power failures.
-//!
-//! `crates/registry/tests/sim` has its own disk and cannot use this one: `sim` links the registry crate.
 
 use peerlock_node::{ClusterId, JournalEntry, Predecessor, Write as RegisterWrite};
 use peerlock_types::{Rng, Span, Time};
@@ -10,10 +8,8 @@ pub struct Dir {
     pub cluster: Option<ClusterId>,
     pub members: Vec<String>,
     pub registry: Option<Vec<u8>>,
-    /// An earlier directory of this host was lost.
     pub was_lost: bool,
     pub boots: u64,
-    /// In the machine's memory.
     pub predecessor: Option<Predecessor>,
 }
 
@@ -75,7 +71,6 @@ impl Dir {
         }
     }
 
-    /// Clears one of the sectors of these bytes.
     fn punch(&self, bytes: &mut [u8], rng: &mut Rng) {
         let begin = self.registry.as_ref().map_or(0, Vec::len);
         let (first, last) = (begin / SECTOR, (begin + bytes.len() - 1) / SECTOR);

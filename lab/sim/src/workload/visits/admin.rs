@@ -6,13 +6,10 @@ use crate::watch::Broken;
 
 #[derive(Clone, Copy, Debug)]
 pub enum AdminAction {
-    /// Shutdown of a host.
     Stop,
-    /// Eviction of a host from a resource.
     Force,
     Voters,
     Resize,
-    /// Deletion of a resource.
     Remove,
 }
 
@@ -83,7 +80,7 @@ pub(super) fn happen(world: &mut On<'_>, what: AdminAction) -> Result<(), Broken
     world.command(peer, command)
 }
 
-/// Draws one, three or five hosts, in any state and with or without a disk; or leaves the choice to the registry.
+/// In any state, with or without a disk; or leaves the choice to the registry.
 fn chosen(world: &mut On<'_>) -> Option<Vec<PeerId>> {
     let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
     let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
