@@ -223,7 +223,7 @@ mod tests {
         for (change, start) in [
             ("overlay = 'pastry'", "arrival-rate has no effect on sigma on pastry"),
             ("latency = 'king'", "latency king has a fixed number of hosts"),
-            ("votes = 16", "16 votes of 32 replicas are no quorum"),
+            ("votes = 16", "16 votes of 32 replicas are not a quorum"),
             ("colour = 'red'", "unknown field `colour`"),
         ] {
             let error = point(change).unwrap_err();
