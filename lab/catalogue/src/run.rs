@@ -16,13 +16,10 @@ use thiserror::Error;
 use crate::setting::session;
 use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
 
-/// Why a valid setting has no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The latency file cannot be used.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
-    /// A rule was violated.
     #[error("{0}")]
     Broken(#[from] Box<Failure>),
 }
@@ -196,7 +193,6 @@ impl Setting {
         }
     }
 
-    /// Runs a protocol with replicas that every client knows.
     fn drive_replicated<R: RunReplicated>(&self, lease: Span, run: R) -> R::Output {
         match self.protocol {
             Protocol::Sigma | Protocol::SigmaOnce => run.run(self.sigma(lease, None)),
@@ -211,7 +207,6 @@ impl Setting {
         }
     }
 
-    /// Runs a protocol on an overlay.
     fn drive_rounds<R: RunReplicated>(&self, rounds: &Rounds, run: R) -> R::Output {
         let lease = rounds.voters.lease;
         match self.protocol {
@@ -262,7 +257,6 @@ impl Form {
     }
 }
 
-/// A closed loop of peers without replicas.
 struct Peers<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
@@ -287,19 +281,16 @@ fn servers(protocol: Protocol, closed: &Closed) -> usize {
     voters.map_or(0, |voters| voters.quorum.replicas() as usize)
 }
 
-/// Returns the mean interval for a rate per second.
 fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
-/// Runs a protocol with replicas.
 trait RunReplicated {
     type Output;
 
     fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
 }
 
-/// A closed loop of clients.
 struct Loop<D> {
     experiment: sim::Experiment,
     replicas: Replicas,
@@ -315,7 +306,6 @@ impl<D: Drive> RunReplicated for Loop<D> {
     }
 }
 
-/// Clients that request once.
 struct Clients<D> {
     open: sim::Open,
     replicas: Replicas,
@@ -330,7 +320,6 @@ impl<D: Drive> RunReplicated for Clients<D> {
     }
 }
 
-/// Peers on an overlay.
 struct Overlay<D> {
     rounds: sim::Rounds,
     driver: D,

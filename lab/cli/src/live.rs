@@ -63,7 +63,6 @@ pub struct Options {
     json: bool,
 }
 
-/// A table of all protocols.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Table {
     /// Simulated and real results of each
@@ -198,7 +197,6 @@ fn as_json(death: &Death) -> serde_json::Value {
     })
 }
 
-/// Prints the path of the page, except in JSON.
 fn print_path(options: &Options, page: Option<PathBuf>) -> Result<()> {
     match page {
         Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),

@@ -21,16 +21,12 @@ use crate::links::{self, Links, Received};
 use crate::wire::{ChildReport, Order, Prepare, Update};
 use crate::{Error, frame, population};
 
-/// The size at which records are sent.
 const BUFFER: usize = 1 << 16;
 
-/// The longest wait.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// An input of a child.
 enum Input {
     Order(Order),
-    /// The parent has exited.
     Orphaned,
     Received(Received),
 }
@@ -111,7 +107,6 @@ fn connect(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     setting.drive(player).map_err(peerlock_catalogue::Error::from)?
 }
 
-/// Runs a part of any setting.
 struct Player<'a> {
     prepare: &'a Prepare,
     population: u64,
@@ -145,7 +140,6 @@ impl Drive for Player<'_> {
     }
 }
 
-/// Records that have not been sent yet.
 #[derive(Default)]
 struct Book {
     records: Vec<u8>,
@@ -176,7 +170,6 @@ impl Book {
     }
 }
 
-/// The other processes.
 struct Rest<'a> {
     share: &'a Share,
     population: u64,

@@ -12,7 +12,6 @@ pub fn now() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The start of a run and the scale of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     pub started: u64,
@@ -20,7 +19,6 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns the time since the start of the run.
     pub fn now(self) -> Time {
         self.at(now())
     }
@@ -30,14 +28,12 @@ impl Pace {
         Time::from_nanos(moment.saturating_sub(self.started).saturating_mul(self.speed.into()))
     }
 
-    /// Returns the real time until `then`.
     pub fn until(self, then: Time) -> Duration {
         let moment = self.started.saturating_add(then.as_nanos().div_ceil(self.speed.into()));
         Duration::from_nanos(moment.saturating_sub(now()))
     }
 }
 
-/// A reading of another machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Its offset from the own clock, in nanoseconds.
@@ -54,7 +50,6 @@ impl Reading {
         Self { ahead: i64::try_from(ahead).expect("clock values are below 292 years"), error }
     }
 
-    /// Converts a moment of the own clock to the other clock.
     pub fn convert(self, moment: u64) -> u64 {
         moment.saturating_add_signed(self.ahead)
     }

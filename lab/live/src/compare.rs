@@ -6,22 +6,14 @@ use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::Report;
 use serde::Serialize;
 
-/// The results of either kind of run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// Acquisitions.
     pub entries: u64,
-    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// Clients that were never served.
     pub stuck: u64,
-    /// Messages per acquisition.
     pub messages_per_entry: f64,
-    /// Messages per acquisition by type.
     pub by_type: Vec<(String, f64)>,
-    /// The mean wait, in seconds of the run's time.
     pub mean_wait: Option<f64>,
-    /// The 99th percentile of the waits, in seconds.
     pub p99_wait: Option<f64>,
     /// Acquisitions per second until the last one; of an open workload in the measured time.
     pub throughput: Option<f64>,
@@ -32,7 +24,6 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Extracts the results from a report.
     pub fn of(setting: &Setting, report: &Report) -> Self {
         let entries = match setting.load {
             Load::Rounds(_) => report.steady_flow.entries,
@@ -58,12 +49,9 @@ impl Costs {
     }
 }
 
-/// The results of a setting in both kinds of run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// All simulated trials.
     pub simulated: Costs,
-    /// The real run.
     pub real: Costs,
 }
 

@@ -5,10 +5,8 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The limit of a frame.
 const LONGEST: usize = 1 << 28;
 
-/// Writes a frame.
 pub fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut frame = Vec::with_capacity(4 + bytes.len());

@@ -5,18 +5,14 @@ use peerlock_types::{PeerId, Time};
 
 use crate::frame;
 
-/// The serialized results of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// The records of each process.
     pub records: Vec<Vec<u8>>,
     /// The counters of the processes that have not been killed.
     pub counted: Vec<Counted>,
-    /// The killed peers.
     pub deaths: Vec<(Time, PeerId)>,
 }
 
-/// Checks all trials.
 pub struct Judge(pub Vec<Trial>);
 
 impl Drive for Judge {

@@ -9,9 +9,7 @@ use thiserror::Error;
 /// The peer whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The peer with this number.
     Peer(PeerId),
-    /// A holder.
     Holder,
     /// The peer that has waited longest.
     Waiter,
@@ -22,15 +20,12 @@ pub enum Target {
 /// A process is killed with SIGKILL, and optionally restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// The victim.
     pub target: Target,
-    /// The time since the start of the run.
     pub after: Span,
     /// The time until it is restarted without its memory.
     pub down: Option<Span>,
 }
 
-/// The text is not TARGET@TIME or TARGET@TIME+DOWN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "invalid kill {0:?}: use TARGET@TIME, or TARGET@TIME+DOWN to restart it, where TARGET is a peer's number, holder, \

@@ -6,18 +6,10 @@
 //!      └──stdout: ChildReport──┘   records, stamped by CLOCK_MONOTONIC
 //! ```
 //!
-//! Each child runs its share of the peers in the simulator's event loop (`World::play_part`): the same state machines,
-//! workloads, timers, delays and faults. All messages pass through sockets, also within a process. A child sends its
-//! records to the parent *before* any message that follows from them, so that no act of a killed process is missing.
-//! The parent sorts all records by time and passes them to the simulator's watchers.
-//!
-//! Links are plain TCP: handshakes, keep-alives and back-off of the product's links would be measured with every
-//! protocol. A connecting process authenticates with the key of the run.
-//!
-//! **One clock**, the machine's, orders all records. Processes on other machines ([`Machine`]) use their own clock,
-//! corrected by its offset, whose uncertainty is part of the result.
-//!
-//! **Time is scaled**: at speed 100 a second of the setting takes ten milliseconds.
+//! Each child runs its share of the peers in the simulator's event loop (`World::play_part`). It sends its records to
+//! the parent *before* any message that follows from them, so that no event of a killed process is missing. The parent
+//! sorts all records by time and passes them to the simulator's watchers. `lab/docs/live.md` has the reasons.
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 mod child;
 mod clock;
@@ -44,29 +36,15 @@ pub use machine::{Machine, MachineError};
 pub use parent::{Death, Live, Options, run};
 pub use tables::{KillRow, Kills, Protocols, Row, Steps, kills, protocols, simulated};
 
-/// Why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A system call failed.
     #[error("cannot {action}: {source}")]
-    Io {
-        /// The action.
-        action: &'static str,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Io { action: &'static str, source: std::io::Error },
     /// A process of the run failed, and all others were killed.
     #[error("process {process} of the run failed: {why}")]
-    Child {
-        /// Its number, from 0.
-        process: usize,
-        /// The cause.
-        why: String,
-    },
-    /// The setting has no result.
+    Child { process: usize, why: String },
     #[error(transparent)]
     Setting(#[from] peerlock_catalogue::Error),
-    /// The setting or the options cannot be run on sockets.
     #[error("{0}")]
     Refused(String),
 }
@@ -77,7 +55,6 @@ impl Error {
     }
 }
 
-/// Returns the number of peers.
 pub(crate) fn population(setting: &Setting) -> u64 {
     match &setting.load {
         Load::Closed(closed) => {

@@ -8,20 +8,14 @@ use std::time::Duration;
 
 use crate::frame;
 
-/// An event of the connections.
 pub enum Received {
-    /// A message.
     Frame(Vec<u8>),
-    /// A process has connected.
     Connected,
-    /// A process has disconnected.
     Disconnected(usize),
 }
 
-/// The timeout for connecting, and for receiving the key.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The outgoing connections.
 pub struct Links {
     key: [u8; 16],
     me: usize,
@@ -57,7 +51,6 @@ pub fn listen<T: Send + 'static>(
     Ok(port)
 }
 
-/// Reads the key and the number of the connecting process.
 fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut hello = [0; 24];

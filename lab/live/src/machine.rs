@@ -11,7 +11,6 @@ use thiserror::Error;
 pub struct Machine {
     /// The address at which the others reach it.
     pub address: IpAddr,
-    /// A shell command.
     pub command: String,
 }
 
@@ -24,7 +23,6 @@ impl Machine {
     }
 }
 
-/// The text is not ADDRESS=COMMAND.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "invalid machine {0:?}: use ADDRESS=COMMAND, its address and the command that runs peerlock-lab there: \

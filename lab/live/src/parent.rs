@@ -20,18 +20,15 @@ use crate::stats::Stats;
 use crate::wire::{ChildReport, Order, Prepare};
 use crate::{Error, check, frame, population};
 
-/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program, whose hidden command `live-child` calls [`child`](crate::child()).
     pub program: PathBuf,
     /// The machines of the processes, in turns; this one if empty.
     pub machines: Vec<Machine>,
-    /// The number of processes that share the peers.
     pub processes: usize,
     /// The run's time per real time.
     pub speed: u32,
-    /// The kills.
     pub kills: Vec<Kill>,
     /// The time of a partition between the halves of the processes.
     pub cut: Option<(Span, Span)>,
@@ -39,14 +36,10 @@ pub struct Options {
     pub patience: Span,
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct Live {
-    /// The report, as of a simulation.
     pub report: Report,
-    /// The number of processes.
     pub processes: usize,
-    /// The effects of kills, in the order of time.
     pub deaths: Vec<Death>,
     /// Kills without a live victim.
     pub spared: Vec<Kill>,
@@ -54,24 +47,17 @@ pub struct Live {
     pub clocks_apart: Duration,
 }
 
-/// The effect of a kill, in the run's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// The trial, from 0.
     pub trial: u32,
-    /// The killed peers, all of one process.
     pub peers: Vec<PeerId>,
     /// The time of the signal.
     pub at: Time,
-    /// The acquisitions before it.
     pub before: u64,
-    /// The acquisitions after it.
     pub after: u64,
-    /// The time until the next acquisition.
     pub goes_on: Option<Span>,
 }
 
-/// The timeout for processes to start, connect and end.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time until the start, in which all processes are notified.
@@ -152,7 +138,6 @@ fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
 /// The process, its incarnation, and a report; `None` at the end of its output.
 type Received = (usize, u32, Option<ChildReport>);
 
-/// The processes of a trial, killed on drop.
 struct Run<'a> {
     setting: &'a Setting,
     options: &'a Options,
@@ -166,11 +151,9 @@ struct Run<'a> {
     stats: Stats,
     /// Processes and incarnations whose output has not ended.
     open: Vec<(usize, u32)>,
-    /// Whether there is a partition.
     is_cut: bool,
 }
 
-/// One process.
 struct Worker {
     /// `None` after it was killed.
     child: Option<Child>,
@@ -197,7 +180,6 @@ impl Drop for Run<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts all processes and connects them.
     fn start(setting: &'a Setting, trial: u32, options: &'a Options, apart: &[PeerId]) -> Result<Self, Error> {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| Error::Refused(format!("no random numbers: {error}")))?;
@@ -218,7 +200,6 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// Returns the addresses of all live processes.
     fn addresses(&self) -> Vec<Option<SocketAddr>> {
         self.workers.iter().map(|worker| worker.address.filter(|_| worker.child.is_some())).collect()
     }
@@ -362,7 +343,6 @@ impl<'a> Run<'a> {
         Ok(Duration::from_nanos(2 * worst))
     }
 
-    /// Runs until every client has been served, or no client is served any more.
     fn play(&mut self, progress: &dyn Fn(u64)) -> Result<(), Error> {
         for process in 0..self.workers.len() {
             self.workers[process].clock = self.read_clock(process)?;
@@ -404,7 +384,6 @@ impl<'a> Run<'a> {
         schedule
     }
 
-    /// Carries out an action, and returns the one that follows from it.
     fn inject(&mut self, action: Action) -> Result<Option<(Time, Action)>, Error> {
         match action {
             Action::Kill(kill) => {
@@ -450,7 +429,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Replaces a killed process.
     fn restart(&mut self, process: usize) -> Result<(), Error> {
         let incarnation = self.workers[process].incarnation + 1;
         let mut worker = self.spawn(process, incarnation)?;
@@ -494,7 +472,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns the command of a process on this machine.
 fn local(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("live-child");
@@ -510,7 +487,6 @@ fn emit(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error>
     }
 }
 
-/// A scheduled action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Kill(Kill),

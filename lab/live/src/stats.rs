@@ -13,12 +13,9 @@ use crate::wire::Update;
 #[derive(Default)]
 pub struct Stats {
     pub trial: Trial,
-    /// Kills without a victim.
     pub spared: Vec<Kill>,
-    /// The time at which the parent last received an acquisition.
     pub last_entry: Time,
     deaths: Vec<Killed>,
-    /// Acquisitions with the times of their processes.
     entered: Vec<(Time, PeerId)>,
     holders: BTreeMap<PeerId, u32>,
     /// Waiting peers with the sequence numbers of their requests.
@@ -67,7 +64,6 @@ impl Stats {
         }
     }
 
-    /// Returns the current victim.
     pub fn find(&self, target: Target) -> Option<PeerId> {
         let is_idle = |peer: &PeerId| !self.holders.contains_key(peer) && !self.waiting.contains_key(peer);
         match target {

@@ -12,10 +12,8 @@ use crate::kill::{Kill, Target};
 use crate::parent::{Options, run};
 use crate::{Error, defaults};
 
-/// The number of simulated trials of a closed loop.
 const TRIALS: u32 = 10;
 
-/// A row of either table.
 struct Plan {
     name: String,
     flags: Flags,
@@ -69,7 +67,6 @@ fn on_overlays(plans: &mut Vec<Plan>, name: &str, flags: &Flags) {
     }
 }
 
-/// Adds a protocol in all its forms.
 fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     let printed = Flags { form: Some(Form::Printed), ..flags.clone() };
     if defaults::setting(printed.clone()).is_ok() && printed.backups.is_none() {
@@ -78,23 +75,17 @@ fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     plans.push(Plan { name: name.into(), flags, kind });
 }
 
-/// The results of a protocol, simulated and real.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The protocol, its form and its overlay.
     pub name: String,
     /// Among peers, with replicas, or on overlays.
     pub kind: &'static str,
-    /// The command that simulates it.
     pub command: String,
-    /// The speed of the real run.
     pub speed: u32,
-    /// The results.
     #[serde(flatten)]
     pub both: Comparison,
 }
 
-/// The comparison of all protocols.
 #[derive(Clone, Debug, Serialize)]
 pub struct Protocols(pub Vec<Row>);
 
@@ -169,29 +160,20 @@ impl fmt::Display for Protocols {
     }
 }
 
-/// The effect of a kill on one protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct KillRow {
-    /// The protocol.
     pub name: String,
-    /// The victim.
     pub target: String,
-    /// Whether there was a victim.
     pub killed: bool,
-    /// Acquisitions before the kill.
     pub before: u64,
-    /// Acquisitions after it.
     pub after: u64,
-    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// Live clients that were never served.
     pub stuck: u64,
     /// Seconds until the next acquisition.
     pub goes_on: Option<f64>,
 }
 
 impl KillRow {
-    /// Returns the time until the next acquisition as text.
     pub fn goes_on(&self) -> String {
         match self.goes_on {
             Some(seconds) => format!("{seconds:.2} s"),
@@ -201,14 +183,11 @@ impl KillRow {
     }
 }
 
-/// The effects of the kills on all protocols.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kills(pub Vec<KillRow>);
 
-/// The time of the kill.
 const KILLED: Span = Span::from_secs(60);
 
-/// The time until a victim is restarted.
 const DOWN: Span = Span::from_secs(20);
 
 /// Kills a holder, a waiter and the busiest peer of each protocol, the latter also with a restart.

@@ -17,19 +17,16 @@ pub enum Order {
     Meet(Vec<Option<SocketAddr>>),
     /// Answered by `ChildReport::Clock` at once.
     Clock,
-    /// Starts the run.
     Begin(Pace),
     /// A restarted process listens at this address.
     Moved(usize, SocketAddr),
     /// Drops messages to exactly these processes.
     Cut(Vec<usize>),
-    /// The child kills itself, on another machine.
     Die,
     /// Ends the run. Answered by `ChildReport::Counted`.
     Stop,
 }
 
-/// The task of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Prepare {
     /// In JSON.
@@ -38,9 +35,7 @@ pub struct Prepare {
     pub trial: u32,
     pub share: Share,
     pub address: IpAddr,
-    /// Authenticates the processes.
     pub key: [u8; 16],
-    /// Whether it replaces a killed process.
     pub resumes: bool,
 }
 
@@ -49,7 +44,6 @@ pub struct Prepare {
 pub enum ChildReport {
     /// It listens on this port.
     Ready(u16),
-    /// In nanoseconds.
     Clock(u64),
     /// It is connected to all processes in both directions.
     Linked,
@@ -65,12 +59,9 @@ pub enum ChildReport {
 /// The part of a record that does not depend on the protocol.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Update {
-    /// A client of this peer has requested.
     Asked(PeerId),
-    /// A client of this peer has acquired.
     Entered(PeerId),
     /// A client of this peer no longer holds or waits.
     Over(PeerId),
-    /// This peer has received a message.
     Got(PeerId),
 }

@@ -75,7 +75,6 @@ fn of(protocol: &str) -> Flags {
     Flags { protocol: Some(protocol.parse().unwrap()), ..Flags::default() }
 }
 
-/// Asserts that every client was served without violations, at about the simulator's cost.
 fn check(flags: &Flags, live: &Live, entries: u64) {
     let (harm, sim) = (live.report.harm(), simulated(flags.clone()));
     let name = format!("{:?} on {:?}", flags.protocol, flags.overlay);
@@ -116,7 +115,6 @@ fn overlays_serve_every_client() {
     }
 }
 
-/// In every round two peers fail and two join.
 fn overlays_survive_churn() {
     for (protocol, overlay) in [("e2e", OverlayKind::Chord), ("sigma", OverlayKind::Pastry)] {
         let (rounds, churn, overlay) = (Some(5), Some(4), Some(overlay));
