@@ -41,13 +41,11 @@ use crate::{clock, relay};
 /// The environment variable with the cluster secret, which other users could see in an argument.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
 
-/// The size of a message between peers.
 const MESSAGE: usize = 128;
 
 /// The interval between the first requests, so that clients of different processes alternate in the queue.
 pub const STAGGER: Duration = Duration::from_millis(1);
 
-/// Longer than waking two threads.
 const AWAKE: Duration = Duration::from_micros(300);
 
 /// Runs the child that the arguments describe, until the parent exits.
@@ -136,7 +134,6 @@ pub(crate) fn unknown(line: &str) -> Failure {
     format!("unknown command: {line}").into()
 }
 
-/// Sends a line to the parent.
 pub fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
@@ -147,21 +144,18 @@ async fn peer(listen: SocketAddr, advertise: SocketAddr, join: &[&str]) -> Resul
     started(local(join)?.listen(listen).advertise(advertise)).await
 }
 
-/// Returns the builder of a peer on any port.
 fn local(join: &[&str]) -> Result<PeerBuilder, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
     let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret);
     Ok(join.iter().fold(builder, |builder, address| builder.join(*address)))
 }
 
-/// Starts a peer and prints its address.
 async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
     let peer = builder.start().await?;
     print(&peer.advertised().to_string())?;
     Ok(peer)
 }
 
-/// Starts a peer with an agent's API on a Unix socket.
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     let peer = started(local(join)?.clients_elsewhere()).await?;
     let listener = Listener::bind(&Endpoint::Unix(socket.into()), None, usize::MAX).await?;
@@ -260,7 +254,6 @@ async fn alone(system: &System, name: &str, rounds: usize) -> Result<String, Fai
     Ok(answer)
 }
 
-/// The clients of one process.
 #[derive(Clone, Copy)]
 struct Load {
     clients: u64,

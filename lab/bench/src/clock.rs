@@ -10,12 +10,10 @@ pub fn now() -> u64 {
     nanos(now)
 }
 
-/// Converts to nanoseconds.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time left until `then`.
 pub fn until(then: u64) -> Duration {
     Duration::from_nanos(then.saturating_sub(now()))
 }

@@ -12,9 +12,7 @@ use crate::statistics::Times;
 use crate::worker::{Launcher, first};
 use crate::{Error, Options, Progress};
 
-/// One client per process.
 const CLIENTS: usize = PEERS;
-/// Hold times in delays.
 const HOLDS: [u32; 2] = [0, 2];
 
 #[derive(Default)]
@@ -23,13 +21,11 @@ pub struct Far {
     pub cases: Vec<Case>,
 }
 
-/// Returns the number of steps of [`measure`].
 pub fn steps(options: &Options, pace: &Pace) -> usize {
     let cases = options.delays.len() * (1 + options.against.len()) * HOLDS.len();
     if cases == 0 { 0 } else { 1 + pace.far_rounds * cases }
 }
 
-/// Measures each delay in turn, with its own servers and peers.
 pub async fn measure(
     options: &Options,
     pace: &Pace,

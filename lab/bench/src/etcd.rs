@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 
 use crate::system::Failure;
 
-/// One client's connection and lease.
 pub struct Client {
     connection: SendRequest<Full<Bytes>>,
     /// In base64.
@@ -31,7 +30,6 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects with an existing lease.
     pub async fn of_lease(address: SocketAddr, lease: &str) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -12,6 +12,7 @@
 //! Clients record their times on `CLOCK_MONOTONIC`, one clock for the machine. Two clients in one slot, or a decreasing
 //! fencing number, fail the run. All cases take turns within each round, so that a moment of load affects all of them.
 //! `lab/docs/bench.md` explains the numbers.
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 pub mod child;
 mod clock;

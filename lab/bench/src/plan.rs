@@ -17,14 +17,10 @@ use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
 use crate::worker::{Launcher, Worker, first};
 
-/// A server for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Against {
-    /// etcd's lock.
     Etcd,
-    /// A token in Redis.
     Redis,
-    /// ZooKeeper's lock recipe.
     ZooKeeper,
 }
 
@@ -44,43 +40,32 @@ impl fmt::Display for Against {
     }
 }
 
-/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
-    /// Runs one short round, as a smoke test.
     pub quick: bool,
-    /// The servers for comparison.
     pub against: Vec<Against>,
-    /// The message delays of further cases.
     pub delays: Vec<Duration>,
 }
 
-/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The number of steps.
     ToDo(u64),
-    /// The next step.
     Step(String),
 }
 
-/// The clients of the lock cases, and of the comparison.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
 const COMPARED: usize = 32;
-/// The semaphore case.
 const SLOTS: u32 = 3;
 const SLOT_CLIENTS: usize = 100;
 const HOLD: Duration = Duration::from_millis(10);
 /// A lock with holds long enough for the holder to receive its successor.
 const CALM_CLIENTS: usize = 8;
 const CALM_HOLD: Duration = Duration::from_millis(1);
-/// The memory case.
 const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
 
-/// The amount of work.
 pub(crate) struct Pace {
     rounds: usize,
     /// The measured time of a turn, without and with hold time.
@@ -88,7 +73,6 @@ pub(crate) struct Pace {
     long_turn: Duration,
     pings: usize,
     alone: usize,
-    /// The same with delays.
     pub far_rounds: usize,
     /// The measured time of a turn, in delays.
     pub far_turn: u32,
@@ -204,7 +188,6 @@ fn peerlock_cases() -> Vec<Setting> {
     settings
 }
 
-/// Returns the cases of a server.
 fn server_cases(group: usize, system: &'static str, what: &'static str) -> Vec<Setting> {
     let lock = |clients| Setting::handover(group, system, what, clients);
     [lock(COMPARED)].into_iter().chain(oversubscribed(lock)).collect()
@@ -222,7 +205,6 @@ pub(crate) fn secret() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Starts a cluster of `count` peers.
 pub(crate) async fn peers(launcher: &Launcher<'_>, count: usize, network: &mut Network) -> Result<Vec<Worker>, Error> {
     let (mut all, mut first_address) = (Vec::new(), None);
     for _ in 0..count {
@@ -245,7 +227,6 @@ pub(crate) async fn clients(launcher: &Launcher<'_>, against: Against, server: &
     Ok(all)
 }
 
-/// A peer, an agent, and a client process of the agent.
 struct Pair {
     peer: Worker,
     agent: Worker,

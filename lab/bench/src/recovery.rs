@@ -23,45 +23,33 @@ use crate::relay::Network;
 use crate::worker::{Launcher, PATIENCE, Worker, first};
 use crate::{Against, Error, Progress, clock};
 
-/// The time from the waiter's request to the kill.
 const QUEUED: Duration = Duration::from_millis(500);
-/// The number of other peers, each with a disk.
 const SURVIVORS: usize = 3;
 
-/// What to measure.
 #[derive(Clone, Debug)]
 pub struct RecoveryOptions {
     /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
-    /// The durations of session or lease.
     pub leases: Vec<Duration>,
-    /// The number of measurements of each.
     pub times: usize,
 }
 
-/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovery {
-    /// The version measured.
     pub version: &'static str,
-    /// One row per lock and lease.
     pub rows: Vec<RecoveryRow>,
     /// Servers that were not measured, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// The results of one lock with one lease.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecoveryRow {
-    /// The lock measured.
     pub system: &'static str,
-    /// A description.
     pub what: &'static str,
     /// The holder's session length or lease.
     pub lease_s: f64,
     /// From kill to grant, sorted.
     pub seconds: Vec<f64>,
-    /// The median.
     pub median_s: f64,
 }
 
@@ -181,7 +169,6 @@ async fn rows(
     Ok(rows)
 }
 
-/// Returns the median of sorted values, or 0.
 fn median(sorted: &[f64]) -> f64 {
     match (sorted.get(sorted.len().saturating_sub(1) / 2), sorted.get(sorted.len() / 2)) {
         (Some(low), Some(high)) => (low + high) / 2.0,
@@ -190,7 +177,6 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 impl RecoveryRow {
-    /// Returns the shortest and the longest time.
     pub fn range(&self) -> (f64, f64) {
         (self.seconds.first().copied().unwrap_or(0.0), self.seconds.last().copied().unwrap_or(0.0))
     }

@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 
 use crate::system::Failure;
 
-/// One client's connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
     name: String,
@@ -49,7 +48,6 @@ impl Client {
         self.command(&format!("PEXPIRE {} {}\r\n", self.name, lease.as_millis()), 1).await
     }
 
-    /// Sends a command and reads `lines` lines of the answer.
     async fn command(&mut self, command: &str, lines: usize) -> Result<(), Failure> {
         self.stream.write_all(command.as_bytes()).await?;
         for _ in 0..lines {

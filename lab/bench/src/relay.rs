@@ -28,15 +28,12 @@ const CHUNK: usize = 64 * 1024;
 /// Small, since there are hundreds of threads.
 const STACK: usize = 64 * 1024;
 
-/// The network between processes.
 pub enum Network {
     Direct,
-    /// Through a relay process.
     Relayed(Box<Worker>),
 }
 
 impl Network {
-    /// Starts a relay without a delay.
     pub async fn relayed(launcher: &Launcher<'_>) -> Result<Self, Error> {
         Ok(Self::Relayed(Box::new(launcher.start(&["relay"]).await?.0)))
     }
@@ -90,7 +87,6 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a port whose connections are forwarded to `to`.
 fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, delay) = (listener.local_addr()?, delay.clone());
@@ -104,7 +100,6 @@ fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Forwards in both directions until both have ended.
 fn join(near: TcpStream, far: TcpStream, delay: &Arc<AtomicU64>) -> std::io::Result<()> {
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
@@ -150,7 +145,6 @@ mod tests {
 
     const DELAY: Duration = Duration::from_millis(3);
 
-    /// Returns a connection through a relay, and its other end.
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let delay = Arc::new(AtomicU64::new(clock::nanos(DELAY)));
@@ -172,7 +166,6 @@ mod tests {
         }
     }
 
-    /// More data than all buffers hold.
     #[test]
     fn everything_arrives_in_order_and_then_the_end() {
         let (mut near, mut far) = connection();

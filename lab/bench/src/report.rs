@@ -7,61 +7,43 @@ use serde::Serialize;
 use crate::floor::Messages;
 use crate::statistics::Times;
 
-/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of peerlock.
     pub version: &'static str,
-    /// The number of cores.
     pub cores: usize,
     /// The number of turns of each case without a delay.
     pub rounds: usize,
-    /// The cost of one message.
     pub messages: Messages,
     /// The cost of one message through the relay, for each delay.
     pub delayed: Vec<Message>,
     /// Acquire and release without contention, with the token at this peer.
     pub uncontended: Vec<Uncontended>,
-    /// Clients that request without a pause.
     pub cases: Vec<Case>,
-    /// The memory of a peer.
     pub memory: Memory,
 }
 
-/// One message through the relay.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Message {
-    /// The relay's delay.
     pub delay_ms: f64,
     /// The one-way time: half a round trip.
     pub times: Times,
 }
 
-/// One client alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Uncontended {
-    /// The client's connection to its peer.
     pub through: &'static str,
     /// From request to completed release.
     pub times: Times,
 }
 
-/// Many clients that acquire and release without a pause.
 #[derive(Clone, Debug, Serialize)]
 pub struct Case {
-    /// peerlock, or a server.
     pub system: &'static str,
-    /// A description.
     pub what: &'static str,
-    /// Clients in all processes.
     pub clients: usize,
-    /// Processes with clients.
     pub processes: usize,
-    /// The number of slots.
     pub slots: u32,
-    /// The hold time.
     pub hold_ms: f64,
-    /// The delay per message.
     pub delay_ms: f64,
     /// From a release to the next grant of the slot in another process.
     pub gap: Times,
@@ -69,25 +51,17 @@ pub struct Case {
     pub gap_in_messages: f64,
     /// The median gap in messages to another, sleeping core.
     pub gap_in_messages_between_cores: f64,
-    /// Hand-overs between processes per second.
     pub gaps_per_second: f64,
-    /// Hand-overs within a process.
     pub handed_over_within_a_process: usize,
-    /// Grants.
     pub entries: usize,
-    /// Grants per second.
     pub entries_per_second: f64,
     /// The same as a share of slots / hold time.
     pub share_of_ideal: Option<f64>,
-    /// From grant to release.
     pub held: Times,
-    /// From request to grant.
     pub wait: Times,
-    /// The mean of `wait`, in milliseconds.
     pub mean_wait_ms: f64,
     /// The longest wait less the mean.
     pub spread_ms: f64,
-    /// The longest wait divided by the mean.
     pub longest_wait_over_mean: f64,
     /// Grants that overtook a request that was sent more than two messages earlier.
     pub out_of_order: usize,
@@ -95,14 +69,10 @@ pub struct Case {
     pub most_ahead_ms: f64,
 }
 
-/// A peer with many waiters.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
-    /// The clients' connection to their peer.
     pub through: &'static str,
-    /// Waiters at the peer.
     pub waiting: usize,
-    /// Resources they wait for.
     pub resources: usize,
     /// Resident size before they connect, in MB.
     pub before_mb: f64,
@@ -131,7 +101,6 @@ impl Report {
     }
 }
 
-/// Returns the number of cores.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -165,7 +134,6 @@ fn times(f: &mut fmt::Formatter<'_>, name: &str, times: Times) -> fmt::Result {
     writeln!(f, "{name:<58}{:>8.1} {:>9.1} {:>10.1}", times.p50_us, times.p99_us, times.max_us)
 }
 
-/// Writes the heading of the columns that identify a case.
 fn heading(f: &mut fmt::Formatter<'_>, above: &str, below: &str) -> fmt::Result {
     writeln!(f, "{:<9}{:>8}{:>7}{:>6}{:>6}{:>7} │{above}", "", "", "proc-", "", "hold", "delay")?;
     writeln!(f, "{:<9}{:>8}{:>7}{:>6}{:>6}{:>7} │{below}", "", "clients", "esses", "slots", "ms", "ms")

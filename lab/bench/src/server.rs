@@ -15,27 +15,20 @@ use crate::system::{LEASE, System};
 use crate::worker::Launcher;
 use crate::{Against, Error};
 
-/// The nodes of etcd and ZooKeeper.
 const NODES: usize = 3;
-/// The timeout of a server's start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Debian's path; the manifest names the dependencies.
 const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
-/// Prints ZooKeeper's log.
 const LOG_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
 /// A running server or cluster. Its processes and files are removed on drop.
 pub struct Server {
-    /// The addresses for clients, one per node.
     pub addresses: Vec<SocketAddr>,
-    /// A description for the report.
     pub what: &'static str,
     nodes: Vec<Child>,
     dir: TempDir,
 }
 
-/// The arguments of each node.
 struct Start {
     addresses: Vec<SocketAddr>,
     what: &'static str,
@@ -43,7 +36,6 @@ struct Start {
 }
 
 impl Against {
-    /// Returns the program and its package.
     fn program(self) -> (&'static str, &'static str) {
         match self {
             Self::Etcd => ("etcd", "etcd-server"),
@@ -52,7 +44,6 @@ impl Against {
         }
     }
 
-    /// Returns an error if it is not installed.
     pub(crate) fn check(self) -> Result<(), Error> {
         let (program, package) = self.program();
         let is_there = |program: &str| {
@@ -125,7 +116,6 @@ impl Server {
     }
 }
 
-/// Returns free ports with the addresses at which others reach them.
 async fn ports(count: usize, network: &mut Network) -> Result<Vec<(SocketAddr, SocketAddr)>, Error> {
     let mut ports = Vec::new();
     for port in free_ports(count)? {
@@ -202,7 +192,6 @@ async fn zookeeper(dir: &Path, network: &mut Network) -> Result<Start, Error> {
     })
 }
 
-/// Returns the configuration of a node.
 fn zookeeper_config(
     node: usize,
     data: &Path,
@@ -225,7 +214,6 @@ fn zookeeper_config(
     config
 }
 
-/// Returns distinct free ports.
 pub fn free_ports(count: usize) -> Result<Vec<SocketAddr>, Error> {
     let listeners: Result<Vec<TcpListener>, _> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     Ok(listeners?.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)

@@ -15,7 +15,6 @@ pub const PEERS: usize = 8;
 /// The messages of a hand-over, as an upper limit for the warm-up.
 const SLOW_HANDOVER: u32 = 10;
 
-/// One case and its results so far.
 pub struct Setting {
     pub system: &'static str,
     pub what: &'static str,
@@ -24,7 +23,6 @@ pub struct Setting {
     pub slots: u32,
     pub hold: Duration,
     pub delay: Duration,
-    /// The index of its group of processes.
     pub group: usize,
     pub turns: Vec<Turn>,
 }
@@ -37,7 +35,6 @@ impl Setting {
         Self { system, what, clients, processes, slots: 1, hold, delay, group, turns: Vec::new() }
     }
 
-    /// Spreads the clients over all peers.
     pub fn oversubscribed(self) -> Self {
         Self { processes: self.clients.min(PEERS), ..self }
     }
@@ -58,7 +55,6 @@ impl Setting {
         (STAGGER + stay) * clients + Duration::from_millis(50)
     }
 
-    /// Runs one turn.
     pub async fn contend(&mut self, workers: &mut [Worker], length: Duration) -> Result<(), Error> {
         let (name, slots, processes) = (self.name(), self.slots, self.processes);
         workers[0].ask(&format!("create {name} {slots}")).await?;

@@ -11,26 +11,18 @@ pub struct Entry {
     pub slot: u32,
     /// The fencing number; 0 if there is none.
     pub fencing: u64,
-    /// The time of the request.
     pub asked: u64,
     /// The time of its departure from the process, if known, else of the request.
     pub sent: u64,
-    /// The time of the grant.
     pub entered: u64,
-    /// The time of the release.
     pub left: u64,
 }
 
-/// A distribution of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// The number of samples.
     pub count: usize,
-    /// The median, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// The longest, in microseconds.
     pub max_us: f64,
 }
 
@@ -55,19 +47,15 @@ fn micros(nanos: u64) -> f64 {
 pub struct Turn {
     /// The times from a release to the next grant in another process.
     pub gaps: Vec<u64>,
-    /// The number of hand-overs within a process.
     pub gaps_within: usize,
     pub entries: usize,
     /// The waits of all requests of the period, including those granted after it, which have waited longest.
     pub waits: Vec<u64>,
     pub holds: Vec<u64>,
-    /// The entries that overtook an earlier request.
     pub ahead: Vec<Ahead>,
-    /// The length of the period.
     pub nanos: u64,
 }
 
-/// An entry that overtook an earlier request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// By how much the earliest overtaken request had left its process earlier.

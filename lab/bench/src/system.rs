@@ -9,19 +9,15 @@ use crate::{etcd, redis, zookeeper};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A system that clients connect to.
 #[derive(Clone)]
 pub enum System {
-    /// A peer in this process.
     Peer(Peer),
-    /// An agent, with one connection per client.
     Agent(Endpoint),
     Etcd(SocketAddr),
     Redis(SocketAddr),
     ZooKeeper(SocketAddr),
 }
 
-/// One client of one resource.
 #[expect(clippy::large_enum_variant, reason = "one per client")]
 pub enum Lock {
     Peerlock { client: Client, request: Request, grant: Option<Grant> },
@@ -49,7 +45,6 @@ impl System {
         })
     }
 
-    /// Returns the number of waiting clients.
     pub async fn waiting(&self) -> Result<usize, Failure> {
         Ok(self.client()?.resources().await?.iter().map(|resource| resource.waiting_here).sum())
     }

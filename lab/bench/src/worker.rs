@@ -14,13 +14,10 @@ use crate::child::SECRET;
 
 /// The timeout of a command, beyond its own duration.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The prefix of an error reported by a child.
 pub const FAILED: &str = "failed ";
-/// The interval of checks for children that have exited.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub struct Launcher<'a> {
-    /// The program with the hidden command `bench-child`.
     pub program: &'a Path,
     pub secret: String,
 }
@@ -110,7 +107,6 @@ impl Worker {
         }
     }
 
-    /// Parses the lines of an answer into `N` numbers each.
     pub fn numbers<const N: usize>(&self, answer: &[String]) -> Result<Vec<[u64; N]>, Error> {
         let line = |line: &String| {
             let numbers: Option<Vec<u64>> = line.split(' ').map(|number| number.parse().ok()).collect();
@@ -157,7 +153,6 @@ mod tests {
     const PROGRAM: &str = "#!/bin/sh\necho end\nread line\ncase $2 in dies) exit 3;; \
                            fails) echo failed the reason; exit 3;; *) exec sleep 60;; esac\n";
 
-    /// Returns the error if these processes receive a command and the first is awaited.
     async fn failure(parts: &[&str], patience: Duration) -> String {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");

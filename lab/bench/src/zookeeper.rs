@@ -30,23 +30,16 @@ const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const GET_CHILDREN: i32 = 8;
 const EVENT: i32 = -1;
-/// Node types.
 const PERSISTENT: i32 = 0;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
-/// All permissions.
 const ALL: i32 = 31;
-/// Error codes.
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
-/// The limit of an answer.
 const MOST: usize = 1 << 20;
 
-/// One client's session.
 pub struct Client {
     stream: BufReader<TcpStream>,
-    /// The parent of the clients' nodes.
     lock: String,
-    /// The client's node.
     mine: String,
     requests: i32,
     deleted: bool,
@@ -207,7 +200,6 @@ impl Message {
     }
 }
 
-/// The rest of a message.
 struct Answer<'a>(&'a [u8]);
 
 impl Answer<'_> {

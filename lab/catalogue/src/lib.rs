@@ -10,6 +10,7 @@
 //! assert!(setting.command().starts_with("peerlock-lab simulate --protocol fair-k --form repaired --peers 8"));
 //! # Ok::<(), peerlock_catalogue::Refused>(())
 //! ```
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 mod flags;
 mod pair;

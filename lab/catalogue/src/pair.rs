@@ -13,16 +13,12 @@ pub struct Pair<A, B>(pub A, pub B);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition(pub Cut, pub Pair<Span, Span>);
 
-/// An error in a pair or a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PairError {
-    /// The text is not two values.
     #[error("{0:?} is not two values separated by a slash")]
     NotTwo(String),
-    /// One of the values cannot be parsed.
     #[error("in {0:?}, {1}")]
     Part(String, String),
-    /// The partition is unknown.
     #[error("unknown partition {0:?}: use whole, one-way, partial or pairs, such as partial:60s/10s")]
     UnknownCut(String),
 }

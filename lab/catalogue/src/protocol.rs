@@ -7,10 +7,8 @@ use thiserror::Error;
 
 use peerlock_console::near;
 
-/// A protocol that can be simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Fair-K.
     #[default]
     FairK,
     /// Fair-K with late binding: one queue for all slots.
@@ -19,34 +17,27 @@ pub enum Protocol {
     Bv95(bv95::Config),
     /// One queue with global knowledge: a bound, not a protocol.
     Ideal,
-    /// Sigma: votes of replicas that queue requests.
     Sigma,
     /// Sigma as printed, except that a retry is queued once. Otherwise abandoned requests would block it.
     SigmaOnce,
     /// Votes without a queue; losers give up. MinIO's dsync does this.
     Strawman,
-    /// The strawman with random retries.
     StrawmanRetry,
     /// Replicas elect a coordinator, and clients pass on the token.
     Coordinator,
-    /// E2E: hops that know the owner stop requests.
     E2e,
-    /// Non-E2E: hops queue requests.
     NonE2e,
     /// The product's protocol, in whole peers.
     Custody,
 }
 
-/// The form of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// As the paper prints it.
     Printed,
     /// With the defects that we found, fixed.
     Repaired,
 }
 
-/// The environment of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
     /// A fixed number of peers that know each other.
@@ -60,7 +51,6 @@ pub enum Among {
 }
 
 impl Protocol {
-    /// All protocols by name.
     pub const ALL: &[(&str, Self)] = &[
         ("fair-k", Self::FairK),
         ("fair-k-late", Self::FairKLate),
@@ -92,7 +82,6 @@ impl Protocol {
         }
     }
 
-    /// Returns the help of `--protocol`: all protocols by environment.
     pub(crate) fn help() -> String {
         let group = |(among, heading): (Among, &str)| {
             let members = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
@@ -133,7 +122,6 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A name that no protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown protocol {name:?}: {}", suggestion(.name))]
 pub struct UnknownProtocol {
@@ -160,7 +148,6 @@ impl FromStr for Protocol {
 /// The reaction to the loss of a state with all its backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// None.
     Never,
     /// All peers report their state and restart.
     Broadcast,

@@ -1,4 +1,4 @@
-//! Runs a setting: the only place where a name becomes a state machine.
+//! Runs a setting. Only this module creates state machines by name.
 
 use std::hash::Hash;
 
@@ -16,27 +16,23 @@ use thiserror::Error;
 use crate::setting::session;
 use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
 
-/// Why a valid setting has no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file of latencies cannot be used; nothing was run.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
-    /// A rule was broken.
     #[error("{0}")]
     Broken(#[from] Box<Failure>),
 }
 
-/// A callback that receives the cost completed since its last call. Dynamic, so that every protocol is compiled only
-/// once.
+/// A callback that receives the cost completed since its last call. Dynamic, so that each protocol is compiled once.
 type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 impl Setting {
-    /// Runs all trials on rayon's threads. `progress` receives the share of the [cost](Self::cost) that is done.
+    /// Runs all trials on rayon's threads. `progress` receives the completed part of the [cost](Self::cost).
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, or if a rule was broken and violations are not counted.
+    /// Returns an error if the latency file cannot be used, or for a violation unless violations are counted.
     pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
         let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
@@ -46,11 +42,11 @@ impl Setting {
         }
     }
 
-    /// Passes the setting to `driver`: see [`sim::Drive`].
+    /// Passes the setting to `driver`.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read.
+    /// Returns an error if the latency file cannot be used.
     ///
     /// # Panics
     ///
@@ -58,21 +54,21 @@ impl Setting {
     pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
         Ok(match &self.load {
             Load::Closed(closed) => {
-                assert_ne!(self.protocol, Protocol::Custody, "custody has a driver of its own");
+                assert_ne!(self.protocol, Protocol::Custody, "custody has its own driver");
                 let experiment = self.experiment(closed)?;
                 match closed.voters {
                     None => self.drive_closed(&experiment, closed.backups, driver),
                     Some(voters) => {
                         let replicas = Replicas::first(voters.quorum);
-                        self.on_replicas(voters, Loop { experiment, replicas, driver })
+                        self.drive_replicated(voters.lease, Loop { experiment, replicas, driver })
                     }
                 }
             }
             Load::Open(open) => {
                 let replicas = Replicas::first(open.voters.quorum);
-                self.on_replicas(open.voters, Clients { open: self.open(open)?, replicas, driver })
+                self.drive_replicated(open.voters.lease, Clients { open: self.open(open)?, replicas, driver })
             }
-            Load::Rounds(rounds) => self.on_replicas(rounds.voters, Swarm { rounds: self.rounds(rounds)?, driver }),
+            Load::Rounds(rounds) => self.drive_rounds(rounds, Overlay { rounds: self.rounds(rounds)?, driver }),
         })
     }
 
@@ -86,16 +82,16 @@ impl Setting {
             Load::Closed(closed) => u64::from(closed.peers) * u64::from(closed.entries),
             Load::Open(open) => (open.arrival_rate * (open.settle + open.measure).as_secs_f64()).ceil() as u64,
             Load::Rounds(rounds) => {
-                let askers = match rounds.load {
+                let factor = match rounds.load {
                     sim::Load::Whole => 1,
                     sim::Load::PerPeer => u64::from(rounds.peers),
                 };
-                (u64::from(rounds.rounds) * u64::from(rounds.requests)).saturating_mul(askers)
+                (u64::from(rounds.rounds) * u64::from(rounds.requests)).saturating_mul(factor)
             }
         }
     }
 
-    /// Returns the number of hosts at the start. A file of latencies must have as many.
+    /// Returns the number of hosts at the start, which a latency file must have.
     pub fn hosts(&self) -> usize {
         match &self.load {
             Load::Closed(closed) => servers(self.protocol, closed) + closed.peers as usize,
@@ -122,13 +118,13 @@ impl Setting {
     }
 
     fn custody(&self, closed: &Closed) -> Result<sim::Custody, MatrixError> {
-        let Voters { quorum, lease } = closed.voters.expect("custody has voters: a setting is checked");
+        let Voters { quorum, lease } = closed.voters.expect("checked: custody has voters");
         let peers = closed.peers as usize;
         Ok(sim::Custody {
             peers,
             voters: quorum.replicas(),
             slots: closed.slots,
-            session: session(lease).expect("a session is as long as it may be: a setting is checked"),
+            session: session(lease).expect("checked: the session length is valid"),
             workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
             network: self.latency.load(peers)?,
             faults: self.faults,
@@ -193,39 +189,29 @@ impl Setting {
             Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
             Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
             Protocol::Ideal => experiment.drive(|latency| Ideal::peers(peers, slots, latency), run.driver),
-            _ => unreachable!("{} does not run among peers alone: Protocol::among says so", self.protocol),
+            _ => unreachable!("{} needs replicas", self.protocol),
         }
     }
 
-    /// Passes the protocol, which uses replicas, to a runner.
-    fn on_replicas<R: RunReplicated>(&self, Voters { lease, .. }: Voters, run: R) -> R::Output {
-        let retry = match &self.load {
-            Load::Rounds(rounds) => rounds.retry,
-            Load::Open(_) | Load::Closed(_) => None,
-        };
-        let sigma = |config: sigma::Config| sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config };
+    fn drive_replicated<R: RunReplicated>(&self, lease: Span, run: R) -> R::Output {
         match self.protocol {
-            Protocol::Sigma => {
-                let config = sigma(self.form.of(sigma::Config::PRINTED, sigma::Config::REPAIRED));
-                run.run(|me, replicas| Sigma::new(me, replicas, config))
-            }
-            Protocol::SigmaOnce => {
-                let config = sigma(sigma::Config { idempotent_requests: true, ..sigma::Config::PRINTED });
-                run.run(|me, replicas| Sigma::new(me, replicas, config))
-            }
+            Protocol::Sigma | Protocol::SigmaOnce => run.run(self.sigma(lease, None)),
             Protocol::Strawman | Protocol::StrawmanRetry => {
                 let gives_up = self.protocol == Protocol::Strawman;
                 let config = if gives_up { strawman::Config::GIVES_UP } else { strawman::Config::BACKS_OFF };
                 let config = strawman::Config { lease, ..config };
-                run.run(|me, replicas| Strawman::new(me, replicas, config))
+                run.run(move |me, replicas: &Replicas| Strawman::new(me, replicas, config))
             }
-            Protocol::Coordinator => {
-                let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
-                // Ten pings per lease and four per term, as by default.
-                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // The lease may be long.
-                let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
-                run.run(|me, replicas| Coordinator::new(me, replicas, config))
-            }
+            Protocol::Coordinator => run.run(self.coordinator(lease)),
+            _ => unreachable!("{} has no replicas that clients know", self.protocol),
+        }
+    }
+
+    fn drive_rounds<R: RunReplicated>(&self, rounds: &Rounds, run: R) -> R::Output {
+        let lease = rounds.voters.lease;
+        match self.protocol {
+            Protocol::Sigma => run.run(self.sigma(lease, rounds.retry)),
+            Protocol::Coordinator => run.run(self.coordinator(lease)),
             Protocol::E2e => {
                 let config = self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED);
                 // Ten leases between pings, as by default, but at most the paper's ten minutes: with short leases a run
@@ -233,15 +219,32 @@ impl Setting {
                 let ten_leases = Span::from_nanos(lease.as_nanos().saturating_mul(10));
                 let ping = self.form.of(config.ping, config.ping.min(ten_leases));
                 let config = e2e::Config { lease, ping, ..config };
-                run.run(|me, replicas| E2e::new(me, replicas, config))
+                run.run(move |me, replicas: &Replicas| E2e::new(me, replicas, config))
             }
             Protocol::NonE2e => {
                 let config = self.form.of(non_e2e::Config::PRINTED, non_e2e::Config::REPAIRED);
                 let config = non_e2e::Config { lease, ..config };
-                run.run(|me, replicas| NonE2e::new(me, replicas, config))
+                run.run(move |me, replicas: &Replicas| NonE2e::new(me, replicas, config))
             }
-            _ => unreachable!("{} asks no replicas: Protocol::among says so", self.protocol),
+            _ => unreachable!("{} does not run on an overlay", self.protocol),
         }
+    }
+
+    fn sigma(&self, lease: Span, retry: Option<Span>) -> impl Fn(PeerId, &Replicas) -> Sigma + Sync + use<> {
+        let config = match self.protocol {
+            Protocol::SigmaOnce => sigma::Config { idempotent_requests: true, ..sigma::Config::PRINTED },
+            _ => self.form.of(sigma::Config::PRINTED, sigma::Config::REPAIRED),
+        };
+        let config = sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config };
+        move |me, replicas| Sigma::new(me, replicas, config)
+    }
+
+    fn coordinator(&self, lease: Span) -> impl Fn(PeerId, &Replicas) -> Coordinator + Sync + use<> {
+        let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
+        // Ten pings per lease and four per term, as by default.
+        let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // The lease may be long.
+        let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
+        move |me, replicas| Coordinator::new(me, replicas, config)
     }
 }
 
@@ -254,7 +257,6 @@ impl Form {
     }
 }
 
-/// Runs peers without replicas, with or without backups.
 struct Peers<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
@@ -273,25 +275,22 @@ impl<D: Drive> Peers<'_, D> {
     }
 }
 
-/// Returns the number of peers that only serve. Custody's voters also request.
+/// Returns the number of peers that never request.
 fn servers(protocol: Protocol, closed: &Closed) -> usize {
     let voters = closed.voters.filter(|_| protocol != Protocol::Custody);
     voters.map_or(0, |voters| voters.quorum.replicas() as usize)
 }
 
-/// Returns the mean interval for a rate per second.
 fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
-/// Runs a protocol with replicas. `new` creates the state machine of a peer.
 trait RunReplicated {
     type Output;
 
     fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
 }
 
-/// A closed loop of clients.
 struct Loop<D> {
     experiment: sim::Experiment,
     replicas: Replicas,
@@ -307,7 +306,6 @@ impl<D: Drive> RunReplicated for Loop<D> {
     }
 }
 
-/// Clients that request once.
 struct Clients<D> {
     open: sim::Open,
     replicas: Replicas,
@@ -322,13 +320,12 @@ impl<D: Drive> RunReplicated for Clients<D> {
     }
 }
 
-/// Whole peers on an overlay.
-struct Swarm<D> {
+struct Overlay<D> {
     rounds: sim::Rounds,
     driver: D,
 }
 
-impl<D: Drive> RunReplicated for Swarm<D> {
+impl<D: Drive> RunReplicated for Overlay<D> {
     type Output = D::Output;
 
     fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {

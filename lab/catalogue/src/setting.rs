@@ -28,41 +28,30 @@ const FASTEST: f64 = 1e9;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
 pub struct Setting {
-    /// The protocol.
     pub protocol: Protocol,
     /// Its form; repaired if there is only one.
     pub form: Form,
-    /// The workload.
     pub load: Load,
-    /// One-way delays.
     pub latency: Model,
-    /// Whether messages may overtake each other.
     pub links: Links,
-    /// The injected faults.
     pub faults: Faults,
     /// Whether violations are counted instead of stopping the run.
     pub count_violations: bool,
     /// The number of trials, each with its own random numbers.
     pub trials: u32,
-    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// A workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
-    /// A fixed number of peers in a closed loop.
     Closed(Closed),
-    /// Clients arrive at random, and each requests once.
     Open(Open),
-    /// Peers on an overlay that request many resources, in rounds.
     Rounds(Rounds),
 }
 
 /// A closed loop: every peer thinks, requests, waits, holds and releases (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// The number of requesting peers.
     pub peers: u32,
     /// The capacity; 1 where replicas vote.
     pub slots: u32,
@@ -70,11 +59,9 @@ pub struct Closed {
     pub voters: Option<Voters>,
     /// The copies of peers' states, if any.
     pub backups: Option<Backups>,
-    /// The hold time.
     pub hold: Hold,
     /// λ: requests of a peer per second of thinking.
     pub think_rate: f64,
-    /// Acquisitions of each peer.
     pub entries: u32,
     /// The first acquisitions of each peer, which the steady state omits.
     pub warm_up: u32,
@@ -85,54 +72,40 @@ pub struct Closed {
 pub struct Backups {
     /// p: the number of copies, without the original.
     pub copies: u32,
-    /// The reaction to the loss of all copies.
     pub recovery: Recovery,
 }
 
-/// Replicas that vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voters {
     /// The number of replicas, and of votes that win.
     pub quorum: Quorum,
-    /// The lease of a vote.
     pub lease: Span,
 }
 
 /// An open workload (Sigma paper, §5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// The number of replicas, and of votes that win.
     pub voters: Voters,
     /// The hold time; `None` if clients release at once.
     pub hold: Option<Hold>,
     /// λ: arrivals per second.
     pub arrival_rate: f64,
-    /// The time before measurement starts.
     pub settle: Span,
-    /// The measured time.
     pub measure: Span,
 }
 
 /// Rounds on an overlay (E2E paper, §VI).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rounds {
-    /// The overlay that routes messages to replicas.
     pub overlay: OverlayKind,
-    /// The number of peers at the start.
     pub peers: u32,
-    /// The number of resources, each with its own replicas.
     pub resources: u32,
-    /// The voters of each resource.
     pub voters: Voters,
     /// The time before the first round, in which every resource is requested once; zero for none.
     pub settle: Span,
-    /// The number of rounds.
     pub rounds: u32,
-    /// The length of a round.
     pub round: Span,
-    /// The number of requests in a round …
     pub requests: u32,
-    /// … in total or per peer.
     pub load: sim::Load,
     /// The number of peers that fail or join in each round.
     pub churn: u32,
@@ -203,7 +176,6 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     }
 }
 
-/// Returns whether clients of replicas run in a closed loop.
 fn is_loop(flags: &Flags) -> bool {
     [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some) || flags.think_rate.is_some()
 }
@@ -266,7 +238,6 @@ fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     })
 }
 
-/// Returns a lease as a session length.
 pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {
     Ttl::from_millis(lease.as_nanos() / 1_000_000)
 }
@@ -472,7 +443,6 @@ impl Setting {
         Flags::from(self).pairs()
     }
 
-    /// Returns the arguments of `peerlock-lab simulate` for this run.
     pub fn arguments(&self) -> Vec<String> {
         let words = |(name, value): (String, String)| match value.as_str() {
             "true" => vec![format!("--{name}")],
@@ -481,7 +451,6 @@ impl Setting {
         self.pairs().into_iter().flat_map(words).collect()
     }
 
-    /// Returns the shell command for this run.
     pub fn command(&self) -> String {
         let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
         let quoted = |word: String| match word.chars().all(is_plain) {
@@ -509,7 +478,6 @@ impl Setting {
         self.protocol.has_forms(among).then_some(self.form)
     }
 
-    /// Describes the environment.
     fn environment(&self) -> String {
         match &self.load {
             Load::Closed(Closed { peers, voters: Some(voters), .. }) if self.protocol == Protocol::Custody => {

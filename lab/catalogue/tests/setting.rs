@@ -21,7 +21,6 @@ fn from_table(text: &str) -> Result<Setting, String> {
     toml::from_str(text).map_err(|error| error.message().to_string())
 }
 
-/// Returns random flags of a random kind of setting.
 fn random(rng: &mut Rng) -> Flags {
     fn maybe<T>(rng: &mut Rng, draw: impl Fn(&mut Rng) -> T) -> Option<T> {
         let value = draw(rng);

@@ -51,7 +51,6 @@ const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from
 /// Shorter delays would measure the relay itself; longer ones exceed the servers' failure timeouts.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(200);
 
-/// A server to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Against {
     /// The lock of etcd, three nodes
@@ -115,7 +114,6 @@ fn hand_over(options: &Options) -> Result<()> {
     show(options, &report, page::html)
 }
 
-/// Measures with a progress bar.
 fn with_bar<T>(
     measure: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, peerlock_bench::Error>,
 ) -> Result<T> {

@@ -47,7 +47,6 @@ const IO: u8 = 74;
 /// 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Prints an error and returns its exit code.
 pub fn exit(error: &Error) -> ExitCode {
     match error {
         // The reader of the pipe has exited.

@@ -19,14 +19,11 @@ pub const INFALLIBLE: &str = "writing to a string cannot fail";
 /// The most tick labels that fit a narrow screen.
 const MOST_TICKS: usize = 6;
 
-/// A row of a plot.
 pub struct Row {
     pub name: String,
     /// The CSS class, which sets the colour.
     pub class: String,
-    /// Numbers on the axis, the main one first.
     pub marks: Vec<f64>,
-    /// The text after the axis.
     pub text: String,
 }
 
@@ -114,7 +111,6 @@ fn track(axis: &Axis, ticks: &[&(f64, String)], marks: &[f64]) -> String {
     track
 }
 
-/// Writes the provenance.
 pub fn source(body: &mut String, command: &str, numbers: &str) {
     let (commit, command) = (escape(env!("PEERLOCK_COMMIT")), escape(command));
     put(
@@ -126,7 +122,6 @@ pub fn source(body: &mut String, command: &str, numbers: &str) {
     );
 }
 
-/// Writes a line.
 pub fn put(body: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(body, "{line}").expect(INFALLIBLE);
 }

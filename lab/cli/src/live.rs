@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use peerlock_catalogue::{Flags, Setting};
-use peerlock_live::{Comparison, Costs, Death, Kill, Live, Place, Row};
+use peerlock_live::{Comparison, Costs, Death, Kill, Live, Machine, Row};
 use peerlock_types::Span;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub struct Options {
     /// ADDRESS is the address at which the machine is reachable, COMMAND runs peerlock-lab there:
     /// 10.0.0.7='ssh 10.0.0.7 peerlock-lab'.
     #[arg(long, value_name = "ADDRESS=COMMAND")]
-    on: Vec<Place>,
+    on: Vec<Machine>,
     /// Time scale: at 100 a second of the setting takes 10 ms, and the overhead of a message counts 100 times as much
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     speed: u32,
@@ -63,7 +63,6 @@ pub struct Options {
     json: bool,
 }
 
-/// A table of all protocols.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Table {
     /// Simulated and real results of each
@@ -81,7 +80,7 @@ pub fn run(options: &Options) -> Result<()> {
     let wanted = peerlock_live::Options {
         // The path of the command may be another program by now.
         program: "/proc/self/exe".into(),
-        places: options.on.clone(),
+        machines: options.on.clone(),
         processes: options.processes.into(),
         speed: options.speed,
         kills: options.kill.clone(),
@@ -164,10 +163,10 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
     )?;
     if !options.on.is_empty() {
         let apart = 1e3 * live.clocks_apart.as_secs_f64();
-        let places = options.on.len().min(processes);
+        let machines = options.on.len().min(processes);
         writeln!(
             out,
-            "on {places} machines, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; the \
+            "on {machines} machines, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; the \
              order of closer events is uncertain",
             apart * f64::from(speed)
         )?;
@@ -198,7 +197,6 @@ fn as_json(death: &Death) -> serde_json::Value {
     })
 }
 
-/// Prints the path of the page, except in JSON.
 fn print_path(options: &Options, page: Option<PathBuf>) -> Result<()> {
     match page {
         Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),

@@ -69,7 +69,6 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Runs all trials with a progress bar.
 fn timed(options: &Options, setting: &Setting) -> Result<(Report, Duration)> {
     let bar = progress_bar();
     bar.set_length(setting.cost());

@@ -19,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Bench {
     mark: String,
     child: Option<Child>,
-    /// Its directory for temporary files.
     dir: tempfile::TempDir,
 }
 
@@ -38,7 +37,6 @@ impl Bench {
         fs::read_dir(self.dir.path()).unwrap().count()
     }
 
-    /// Returns the number of its processes in each process group.
     fn groups(&self) -> BTreeMap<String, usize> {
         let mut groups = BTreeMap::new();
         for id in self.processes() {
@@ -95,7 +93,6 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// Returns the installed servers.
 fn servers() -> Vec<&'static str> {
     let has_zookeeper = is_installed("java") && Path::new("/usr/share/java/zookeeper.jar").is_file();
     let mut servers = Vec::new();
@@ -246,7 +243,6 @@ fn directory_name_need_not_be_utf8() {
     assert!(fs::read_to_string(out.join("bench.html")).unwrap().contains("--recovery"));
 }
 
-/// The error has the last line of its output.
 #[test]
 fn server_that_exits_at_once_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,6 @@ fn unwritable_directory_is_refused_at_once() {
     );
 }
 
-/// A second run reuses all points.
 #[test]
 fn finished_figure_is_not_run_again() {
     let out = tempdir().unwrap();

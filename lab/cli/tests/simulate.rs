@@ -83,7 +83,6 @@ fn all_counts_are_printed_by_name() {
     assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
 }
 
-/// A result says how it came about: its setting is whole, and is a command that gives the same numbers.
 #[test]
 fn setting_of_a_result_repeats_it() {
     for line in [
@@ -197,7 +196,6 @@ fn every_protocol_with_replicas_runs_and_every_fault_happens() {
     }
 }
 
-/// Every run ends, and the same seed gives the same numbers.
 #[test]
 fn every_fault_can_be_injected_into_every_workload() {
     let runs = [

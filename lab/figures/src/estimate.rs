@@ -10,7 +10,6 @@ use crate::metric::{Measured, Metric};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
-    /// Lower and upper end.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -93,7 +92,6 @@ fn wilson(share: f64, trials: u32) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// From printed tables of the distribution.
     #[test]
     fn students_quantiles_are_those_of_the_table() {
         for (trials, quantile) in [(2, 12.706), (4, 3.182), (10, 2.262), (30, 2.045), (41, 2.021), (101, 1.984)] {

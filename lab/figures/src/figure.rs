@@ -12,12 +12,9 @@ use crate::point::Point;
 /// The value of the horizontal axis that omits the setting.
 const NONE: &str = "none";
 
-/// A figure as described by its file.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// The ID, such as `fair-k/fig3`.
     pub id: String,
-    /// The text of the file.
     pub source: String,
     /// Its content.
     pub file: File,
@@ -125,7 +122,7 @@ pub struct Curve {
     settings: Table,
 }
 
-/// What a protocol promises under a fault.
+/// The promise of a protocol under a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {

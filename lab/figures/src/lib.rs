@@ -2,6 +2,7 @@
 //!
 //! A figure is an experiment file ([`Figure`], TOML). A [`Plan`] has the runs of some figures, each once. A [`Store`]
 //! keeps finished points, so that an interrupted run can continue. [`report::write`] writes the page.
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 mod error;
 mod estimate;

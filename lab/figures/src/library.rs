@@ -14,7 +14,6 @@ macro_rules! files {
     };
 }
 
-/// All figures in the order of the report.
 const FILES: &[(&str, &str)] = files! {
     "fair-k/fig2"
     "fair-k/fig3"
@@ -69,7 +68,6 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     Ok(figures)
 }
 
-/// Reads a figure from a user's file.
 fn own(path: &Path) -> Result<Figure, Error> {
     let unusable = |what: String| Error::File { path: path.into(), what };
     let source = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;

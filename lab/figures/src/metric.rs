@@ -37,19 +37,15 @@ pub struct Measured {
     /// Violating grants per entry, of an open run or of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violations: Option<f64>,
-    /// The messages of the worst client relative to its bound, of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
     /// The share of trials without violations, starvation or repeated fencing numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
-    /// The share of trials with a violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violated: Option<f64>,
-    /// The share of trials in which a live client was never served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<f64>,
-    /// The share of trials that were stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<f64>,
     /// The time from a catastrophe until all slots are in use again.
@@ -58,10 +54,8 @@ pub struct Measured {
     /// The longest time without a grant while a client waited and a slot was free: the mean over trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standstill: Option<f64>,
-    /// Fencing numbers that were not new, per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing: Option<f64>,
-    /// Messages of backups per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_messages: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,17 +63,14 @@ pub struct Measured {
     /// Why the first trial was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
-    /// The variation between trials, by metric.
     #[serde(default)]
     pub scatter: BTreeMap<String, Scatter>,
 }
 
-/// The variation of a metric between trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Scatter {
     pub trials: u32,
-    /// The standard deviation.
     pub deviation: f64,
 }
 
@@ -94,7 +85,6 @@ impl Scatter {
     }
 }
 
-/// Results of rounds, per trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OfRounds {
@@ -110,13 +100,11 @@ pub struct OfRounds {
     load_mean: Option<f64>,
 }
 
-/// Computed values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Theory {
     pub throughput: Option<f64>,
     /// The probability of a violation during a hold.
     pub violations: Option<f64>,
-    /// The difference between the longest and the mean wait, in seconds.
     pub spread: Option<f64>,
 }
 
@@ -126,7 +114,6 @@ impl From<Theory> for Measured {
     }
 }
 
-/// A summary of waiting times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Wait {
@@ -159,7 +146,6 @@ impl From<Report> for Measured {
 }
 
 impl Measured {
-    /// Converts the report of one trial or of all.
     fn of(report: &Report) -> Self {
         if !report.rounds.is_empty() {
             return Self::of_rounds(report);
@@ -243,17 +229,14 @@ pub struct Metric {
     /// The name in experiment files and tables.
     pub name: &'static str,
     pub unit: &'static str,
-    /// A description for the report.
     pub reading: &'static str,
     /// Extremes over all trials have no confidence interval.
     pub has_interval: bool,
-    /// Whether it is a share of the trials.
     pub is_share: bool,
     of: fn(&Measured) -> Option<f64>,
 }
 
 impl Metric {
-    /// All metrics.
     pub const ALL: &[Self] = &[
         Self::new("mean", "s", "mean wait of all entries in steady state", |run| Some(run.steady?.mean)),
         Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),
@@ -412,10 +395,6 @@ impl Metric {
         Self { has_interval: false, ..self }
     }
 
-    /// Returns the metric of this name.
-    ///
-    /// # Errors
-    /// The name is unknown; the message lists the known ones.
     pub fn named(name: &str) -> Result<Self, String> {
         Self::ALL.iter().find(|metric| metric.name == name).copied().ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|metric| metric.name).collect();
@@ -455,7 +434,6 @@ fn per_entry(count: u64, entries: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A run in which all numbers differ.
     pub fn run() -> Measured {
         let wait = |base: f64| Wait {
             mean: base,

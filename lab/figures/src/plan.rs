@@ -18,28 +18,22 @@ use crate::store::Store;
 /// The runs of some figures.
 #[derive(Debug)]
 pub struct Plan {
-    /// The figures.
     pub figures: Vec<Resolved>,
-    /// Whether this is a quick run.
     pub quick: bool,
     /// The distinct runs, in the order of the figures.
     points: Vec<Point>,
-    /// Fingerprints of the latency files.
     latencies: BTreeMap<PathBuf, u64>,
 }
 
-/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// The cost of all runs.
     ToDo(u64),
-    /// The next run.
     Point(&'a str),
     /// The completed cost since the last call.
     Done(u64),
 }
 
-/// The results of a plan's runs.
 #[derive(Debug)]
 pub struct Results {
     points: Vec<(Point, Measured)>,
@@ -47,7 +41,6 @@ pub struct Results {
     pub resumed: usize,
 }
 
-/// The verdict on a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// In the claimed range with its whole interval.
@@ -86,7 +79,6 @@ impl Plan {
         Ok(Self { figures: resolved, quick, points, latencies })
     }
 
-    /// Returns the number of distinct runs.
     pub fn points(&self) -> usize {
         self.points.len()
     }

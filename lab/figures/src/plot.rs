@@ -8,38 +8,27 @@ pub use svg::escape;
 
 use svg::{Anchor, Svg};
 
-/// Panels under one legend.
 #[derive(Debug)]
 pub struct Plot {
     /// The text alternative.
     pub title: String,
-    /// The panels in reading order.
     pub panels: Vec<Panel>,
-    /// Labels and their styles.
     pub legend: Vec<(String, usize)>,
 }
 
-/// One diagram with its own axes.
 #[derive(Debug)]
 pub struct Panel {
-    /// The heading.
     pub title: String,
-    /// The horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
     pub y: Axis,
-    /// The curves, in drawing order.
     pub lines: Vec<Line>,
     /// Published numbers, drawn as rings.
     pub rings: Vec<(f64, f64)>,
 }
 
-/// One curve in one panel.
 #[derive(Debug)]
 pub struct Line {
-    /// Its style, counted from 1.
     pub style: usize,
-    /// Its points.
     pub points: Vec<(f64, f64)>,
     /// Confidence intervals: place, lower end, upper end.
     pub bars: Vec<(f64, f64, f64)>,
@@ -83,7 +72,6 @@ const LEGEND_ROW: f64 = 22.0;
 const LEGEND_SAMPLE: f64 = 40.0;
 const RING: f64 = 9.0;
 
-/// The frame of one panel, in pixels.
 #[derive(Clone, Copy)]
 struct Frame {
     left: f64,
@@ -93,7 +81,6 @@ struct Frame {
 }
 
 impl Plot {
-    /// Returns the plot as an SVG document.
     pub fn svg(&self) -> String {
         let is_long = self.panels.iter().any(|panel| panel.x.categories() > CATEGORIES);
         let (columns, width, height) = match self.panels.len() {

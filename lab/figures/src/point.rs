@@ -11,10 +11,8 @@ use crate::metric::{Measured, Theory};
 /// The protocol of a computed point in experiment files.
 const THEORY: &str = "theory";
 
-/// One point of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
-    /// A run of the simulator.
     Simulated(Setting),
     /// A computation: quorum arithmetic, or the order of arrival with one-message hand-over.
     Computed(Setting),
@@ -49,7 +47,6 @@ impl Point {
         }
     }
 
-    /// Returns the number of trials; 0 for a computed point.
     pub fn trials(&self) -> u64 {
         match self {
             Self::Simulated(setting) => u64::from(setting.trials),
@@ -57,7 +54,6 @@ impl Point {
         }
     }
 
-    /// Returns the settings as text, by name.
     pub fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.setting().pairs();
         if let Self::Computed(_) = self {
@@ -67,7 +63,6 @@ impl Point {
         pairs
     }
 
-    /// Returns the cost of the run: roughly its number of grants.
     pub fn cost(&self) -> u64 {
         match self {
             Self::Simulated(setting) => setting.cost(),
@@ -75,7 +70,6 @@ impl Point {
         }
     }
 
-    /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.name(),
@@ -94,7 +88,6 @@ impl Point {
         }
     }
 
-    /// Returns the command for this run.
     pub fn command(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.command(),
@@ -223,7 +216,7 @@ mod tests {
         for (change, start) in [
             ("overlay = 'pastry'", "arrival-rate has no effect on sigma on pastry"),
             ("latency = 'king'", "latency king has a fixed number of hosts"),
-            ("votes = 16", "16 votes of 32 replicas are no quorum"),
+            ("votes = 16", "16 votes of 32 replicas are not a quorum"),
             ("colour = 'red'", "unknown field `colour`"),
         ] {
             let error = point(change).unwrap_err();

@@ -18,22 +18,17 @@ use crate::{Error, figure::Range};
 /// The provenance of a report. Reports with the same seed differ in nothing else.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
-    /// The version.
     pub version: String,
-    /// The commit.
     pub commit: String,
-    /// The command.
     pub command: String,
     /// The seed, as text, since TOML has no unsigned numbers.
     pub seed: String,
-    /// The duration of the runs.
     pub duration: String,
 }
 
 /// The result of a comparison with the published numbers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The path of the page.
     pub page: PathBuf,
     /// The number of claims and promises that were checked.
     pub claimed: usize,
@@ -85,7 +80,6 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
     Ok(outcome)
 }
 
-/// The content of `run.toml`.
 #[derive(Serialize)]
 struct Run<'a> {
     quick: bool,
@@ -95,7 +89,6 @@ struct Run<'a> {
     provenance: &'a Provenance,
 }
 
-/// Formats a number with its interval and unit.
 fn amount(value: Option<Estimate>, unit: &str) -> String {
     value.map_or("none".into(), |value| format!("{} {unit}", with_error(value)))
 }
@@ -115,7 +108,6 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
     }
 }
 
-/// Formats a range.
 fn range(range: Range, unit: &str) -> String {
     // As in the file, unless it is tiny.
     let bound = |value: f64| if value.abs() < 1e-4 { tidy(value) } else { value.to_string() };

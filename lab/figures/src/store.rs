@@ -24,12 +24,10 @@ pub struct Store {
     version: String,
 }
 
-/// A point's file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     version: String,
-    /// The run's command.
     run: String,
     /// A fingerprint of the latency file, if the run reads one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,10 +58,6 @@ impl Store {
         is_same.then_some(stored.measured)
     }
 
-    /// Saves a finished point.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn save(&self, point: &Point, latencies: Option<u64>, measured: &Measured) -> Result<(), Error> {
         let (version, run) = (self.version.clone(), point.command());
         let stored = Stored { version, run, latencies: hex(latencies), measured: measured.clone() };

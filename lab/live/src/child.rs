@@ -1,4 +1,4 @@
-//! One process of a run, which plays its share of the peers.
+//! One process of a run, with its share of the peers.
 
 use std::cell::RefCell;
 use std::io::{Stdin, Stdout, stdin, stdout};
@@ -21,73 +21,69 @@ use crate::links::{self, Links, Received};
 use crate::wire::{ChildReport, Order, Prepare, Update};
 use crate::{Error, frame, population};
 
-/// Records are sent at this size at the latest.
-const MUCH: usize = 1 << 16;
+const BUFFER: usize = 1 << 16;
 
-/// How long an idle process waits.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// An input of a child.
 enum Input {
     Order(Order),
-    /// The parent has exited.
-    Alone,
+    Orphaned,
     Received(Received),
 }
 
-/// Runs a child of [`run`](crate::run()), from its first order to the last. It exits with its parent.
+/// Runs a child of [`run`](crate::run()), which exits with its parent.
 ///
 /// # Errors
 ///
-/// Returns an error if it was not started by a parent, or cannot reach the other processes.
+/// Returns an error if it has no parent, or cannot connect to the other processes.
 pub fn child() -> Result<(), Error> {
     let (inputs, input) = channel();
     let orders = inputs.clone();
     thread::spawn(move || {
         let mut stdin: Stdin = stdin();
-        while let Ok(Some(order)) = frame::read_thing(&mut stdin) {
+        while let Ok(Some(order)) = frame::read_value(&mut stdin) {
             if let Order::Die = order {
                 let _ = kill(Pid::this(), Signal::SIGKILL);
             }
             let _ = orders.send(Input::Order(order));
         }
-        let _ = orders.send(Input::Alone);
+        let _ = orders.send(Input::Orphaned);
     });
     let Ok(Input::Order(Order::Prepare(prepare))) = input.recv() else {
-        return Err(Error::Refused("this command is for peerlock-lab live to call, and for nobody else".into()));
+        return Err(Error::Refused("this command is internal: use peerlock-lab live".into()));
     };
     let received = links::listen(prepare.address, prepare.key, inputs, Input::Received);
     match received {
         Ok(port) => emit(&ChildReport::Ready(port)),
         Err(error) => {
-            emit(&ChildReport::Failed(format!("it cannot listen at {}: {error}", prepare.address)));
+            emit(&ChildReport::Failed(format!("cannot listen at {}: {error}", prepare.address)));
             return Ok(());
         }
     }
-    let played = meet(&prepare, input);
+    let played = connect(&prepare, input);
     if let Err(error) = &played {
         emit(&ChildReport::Failed(error.to_string()));
     }
     played
 }
 
-fn emit(child_report: &ChildReport) {
+fn emit(report: &ChildReport) {
     let mut out: Stdout = stdout();
-    if frame::write_thing(&mut out, child_report).is_err() {
+    if frame::write_value(&mut out, report).is_err() {
         exit(0); // The parent has exited.
     }
 }
 
-/// Waits until all processes have met, then plays.
-fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
+/// Waits until all processes are connected, then runs the peers.
+fn connect(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     let setting: Setting =
-        serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("no setting: {error}")))?;
-    let (mut links, mut came) = (None, 0);
+        serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("invalid setting: {error}")))?;
+    let (mut links, mut connected) = (None, 0);
     let pace = loop {
         match input.recv() {
             Ok(Input::Order(Order::Meet(addresses))) => {
-                let met = Links::to(&addresses, prepare.key, prepare.share.me);
-                links = Some(met.map_err(Error::io("connect to another process of the run"))?);
+                let connections = Links::to(&addresses, prepare.key, prepare.share.me);
+                links = Some(connections.map_err(Error::io("connect to another process of the run"))?);
             }
             Ok(Input::Order(Order::Clock)) => emit(&ChildReport::Clock(clock::now())),
             Ok(Input::Order(Order::Cut(processes))) => {
@@ -95,23 +91,22 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
                     links.cut(processes);
                 }
             }
-            Ok(Input::Received(Received::Came)) => came += 1,
+            Ok(Input::Received(Received::Connected)) => connected += 1,
             Ok(Input::Order(Order::Begin(pace))) => break pace,
-            Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
+            Ok(Input::Order(Order::Stop) | Input::Orphaned) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
-        // The others connect to a restarted process only after the parent has notified them.
-        if links.is_some() && (came == prepare.share.processes() || prepare.resumes) {
-            came = 0;
+        // The others connect to a restarted process later, when the parent has notified them.
+        if links.is_some() && (connected == prepare.share.processes() || prepare.resumes) {
+            connected = 0;
             emit(&ChildReport::Linked);
         }
     };
-    let links = links.ok_or_else(|| Error::Refused("the run begins before anybody has met".into()))?;
+    let links = links.ok_or_else(|| Error::Refused("the run started before the processes were connected".into()))?;
     let player = Player { prepare, population: population(&setting), links, input, pace };
     setting.drive(player).map_err(peerlock_catalogue::Error::from)?
 }
 
-/// Plays a part of any setting.
 struct Player<'a> {
     prepare: &'a Prepare,
     population: u64,
@@ -147,7 +142,6 @@ impl Drive for Player<'_> {
     }
 }
 
-/// Records that have not been sent yet.
 #[derive(Default)]
 struct Book {
     records: Vec<u8>,
@@ -166,7 +160,7 @@ impl Book {
         self.update.extend(update.map(|update| (at, update)));
         let bytes = postcard::to_allocvec(&(at, record)).expect("a record is plain data");
         frame::write(&mut self.records, &bytes).expect("a record is short, and memory takes it");
-        if self.records.len() > MUCH {
+        if self.records.len() > BUFFER {
             self.send();
         }
     }
@@ -178,7 +172,6 @@ impl Book {
     }
 }
 
-/// All other peers, from the view of one process.
 struct Rest<'a> {
     share: &'a Share,
     population: u64,
@@ -194,8 +187,7 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) {
-        // The records that caused a message are sent before it, so that no peer reacts to an unrecorded act of a killed
-        // process.
+        // First the records, so that no peer reacts to an unrecorded event of a killed process.
         self.book.borrow_mut().send();
         let bytes = postcard::to_allocvec(&(from, to, message)).expect("a message is plain data");
         self.links.send(self.share.home(to), &bytes);
@@ -211,12 +203,12 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
         let patience = until.map_or(LONG, |until| self.pace.until(until));
         match self.input.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Came::Nothing,
-            Ok(Input::Alone) | Err(RecvTimeoutError::Disconnected) => exit(0),
+            Ok(Input::Orphaned) | Err(RecvTimeoutError::Disconnected) => exit(0),
             Ok(Input::Received(Received::Frame(bytes))) => match postcard::from_bytes(&bytes) {
                 Ok((from, to, message)) => Came::Message { from, to, message },
-                Err(_) => Came::Nothing, // Does not happen: the sender knows the key.
+                Err(_) => Came::Nothing, // Impossible: the sender is authenticated.
             },
-            Ok(Input::Received(Received::Gone(process))) => {
+            Ok(Input::Received(Received::Disconnected(process))) => {
                 let peers = (0..self.population).map(PeerId::new);
                 Came::Gone(peers.filter(|peer| self.share.home(*peer) == process).collect())
             }

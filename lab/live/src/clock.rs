@@ -1,4 +1,4 @@
-//! The common clock of all processes of a run, and the run's own time.
+//! The clocks of a run.
 
 use std::time::Duration;
 
@@ -6,14 +6,12 @@ use nix::time::{ClockId, clock_gettime};
 use peerlock_types::Time;
 use serde::{Deserialize, Serialize};
 
-/// Returns nanoseconds on `CLOCK_MONOTONIC`, which is the same in every process of a machine, unlike
-/// `std::time::Instant`.
+/// Returns nanoseconds on `CLOCK_MONOTONIC`, which all processes of a machine share.
 pub fn now() -> u64 {
     let now: Duration = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The start of a run and the scale of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     pub started: u64,
@@ -21,47 +19,43 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns the time since the start of the run.
     pub fn now(self) -> Time {
         self.at(now())
     }
 
-    /// Returns the run's time at this moment; zero before the start.
+    /// Converts a moment to the run's time; zero before the start.
     pub fn at(self, moment: u64) -> Time {
         Time::from_nanos(moment.saturating_sub(self.started).saturating_mul(self.speed.into()))
     }
 
-    /// Returns the real time until `then`.
     pub fn until(self, then: Time) -> Duration {
         let moment = self.started.saturating_add(then.as_nanos().div_ceil(self.speed.into()));
         Duration::from_nanos(moment.saturating_sub(now()))
     }
 }
 
-/// A reading of another machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// By how many nanoseconds it is ahead of the own clock.
+    /// Its offset from the own clock, in nanoseconds.
     pub ahead: i64,
-    /// The largest error of that: the reading was taken at some moment between request and reply.
+    /// The largest error of the offset: half the round trip.
     pub error: u64,
 }
 
 impl Reading {
-    /// Computes a reading from the own times of request and reply, and the other clock's value in between.
-    pub fn of(asked: u64, showed: u64, answered: u64) -> Self {
-        let error = answered.saturating_sub(asked).div_ceil(2);
-        let ahead = i128::from(showed) - i128::from(asked) - i128::from(error);
-        Self { ahead: i64::try_from(ahead).expect("clocks show less than 292 years"), error }
+    /// Computes a reading from the own times of request and reply, and the value in between.
+    pub fn of(sent: u64, value: u64, received: u64) -> Self {
+        let error = received.saturating_sub(sent).div_ceil(2);
+        let ahead = i128::from(value) - i128::from(sent) - i128::from(error);
+        Self { ahead: i64::try_from(ahead).expect("clock values are below 292 years"), error }
     }
 
-    /// Converts a moment of the own clock to that clock.
-    pub fn there(self, moment: u64) -> u64 {
+    pub fn convert(self, moment: u64) -> u64 {
         moment.saturating_add_signed(self.ahead)
     }
 
-    /// Returns the largest error of moments converted by this reading, given a `later` one.
-    pub fn astray(self, later: Self) -> u64 {
+    /// Returns the largest error of this reading, given a later one.
+    pub fn error_by(self, later: Self) -> u64 {
         self.error + later.error + self.ahead.abs_diff(later.ahead)
     }
 }
@@ -85,10 +79,10 @@ mod tests {
     fn clock_reading_error_is_half_a_round_trip() {
         let reading = Reading::of(1_000, 5_100, 1_200);
         assert_eq!(reading, Reading { ahead: 4_000, error: 100 });
-        assert_eq!(reading.there(2_000), 6_000);
+        assert_eq!(reading.convert(2_000), 6_000);
         let behind = Reading::of(9_000, 500, 9_400);
         assert_eq!(behind, Reading { ahead: -8_700, error: 200 });
-        assert_eq!(behind.there(10_000), 1_300);
-        assert_eq!(reading.astray(Reading { ahead: 3_950, error: 20 }), 170);
+        assert_eq!(behind.convert(10_000), 1_300);
+        assert_eq!(reading.error_by(Reading { ahead: 3_950, error: 20 }), 170);
     }
 }

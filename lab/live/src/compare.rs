@@ -1,4 +1,4 @@
-//! The same setting in the simulator and with real peers, side by side.
+//! Comparison of real and simulated runs.
 
 use std::fmt;
 
@@ -6,33 +6,24 @@ use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::Report;
 use serde::Serialize;
 
-/// The results that both kinds of run have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// Acquisitions.
     pub entries: u64,
-    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// Clients that were never served.
     pub stuck: u64,
-    /// Messages per acquisition; in rounds those of the rounds.
     pub messages_per_entry: f64,
-    /// Messages per acquisition by type.
     pub by_type: Vec<(String, f64)>,
-    /// The mean wait, in seconds of the run's time.
     pub mean_wait: Option<f64>,
-    /// The 99th percentile of the waits, in seconds.
     pub p99_wait: Option<f64>,
-    /// Acquisitions per second of the run's time, up to the last one; of an open workload in the measured time.
+    /// Acquisitions per second until the last one; of an open workload in the measured time.
     pub throughput: Option<f64>,
     /// Messages to the busiest peer per acquisition of any peer.
     pub busiest: Option<f64>,
-    /// Messages to a peer per round, mean and maximum; only for rounds.
+    /// Messages to a peer per round, mean and maximum.
     pub received: Option<(f64, u32)>,
 }
 
 impl Costs {
-    /// Extracts the results from a report.
     pub fn of(setting: &Setting, report: &Report) -> Self {
         let entries = match setting.load {
             Load::Rounds(_) => report.steady_flow.entries,
@@ -58,16 +49,12 @@ impl Costs {
     }
 }
 
-/// The results of a setting in both kinds of run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// In virtual time, all trials together.
     pub simulated: Costs,
-    /// By real peers.
     pub real: Costs,
 }
 
-/// One of the numbers, if it exists.
 type Number = fn(&Costs) -> Option<f64>;
 
 impl Comparison {
@@ -84,9 +71,9 @@ impl Comparison {
             ("mean wait, s", |costs| costs.mean_wait),
             ("p99 wait, s", |costs| costs.p99_wait),
             ("entries per second", |costs| costs.throughput),
-            ("the busiest gets, per entry", |costs| costs.busiest),
-            ("a peer gets in a round, mean", |costs| costs.received.map(|(mean, _)| mean)),
-            ("a peer gets in a round, most", |costs| costs.received.map(|(_, most)| most.into())),
+            ("busiest peer receives, per entry", |costs| costs.busiest),
+            ("peer receives per round, mean", |costs| costs.received.map(|(mean, _)| mean)),
+            ("peer receives per round, max", |costs| costs.received.map(|(_, most)| most.into())),
         ];
         for (name, of) in others {
             lines.extend(both(of).map(|(simulated, real)| (name.to_string(), simulated, real)));
@@ -102,9 +89,9 @@ pub fn difference(simulated: f64, real: f64) -> String {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<30} {:>12} {:>12} {:>10}", "", "simulated", "real", "difference")?;
+        writeln!(f, "{:<32} {:>12} {:>12} {:>10}", "", "simulated", "real", "difference")?;
         for (name, simulated, real) in self.lines() {
-            writeln!(f, "{name:<30} {simulated:>12.3} {real:>12.3} {:>10}", difference(simulated, real))?;
+            writeln!(f, "{name:<32} {simulated:>12.3} {real:>12.3} {:>10}", difference(simulated, real))?;
         }
         Ok(())
     }

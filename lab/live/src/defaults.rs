@@ -1,10 +1,10 @@
-//! The defaults of settings for real peers: runs of seconds, where the simulator's take hours of virtual time.
+//! Default settings of real runs, which take seconds.
 
 use peerlock_catalogue::{Flags, Load, Protocol, Refused, Setting};
 use peerlock_types::Span;
 
-/// Creates a setting for real peers from flags. The defaults are 32 peers (with replicas 8 replicas and 24 clients) of
-/// 10 acquisitions each, or 8 resources and 10 rounds, once.
+/// Creates a setting. The defaults are one trial with 32 peers (or 8 replicas and 24 clients) of 10 acquisitions each,
+/// or with 8 resources and 10 rounds.
 ///
 /// # Errors
 ///

@@ -1,14 +1,12 @@
-//! Frames on a stream: a length, and as many bytes.
+//! Frames on a stream: a length and that many bytes.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest frame: a larger length is an error.
 const LONGEST: usize = 1 << 28;
 
-/// Writes a frame with one call.
 pub fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut frame = Vec::with_capacity(4 + bytes.len());
@@ -34,13 +32,11 @@ pub fn read(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Writes a serialized value as a frame.
-pub fn write_thing(stream: &mut impl Write, thing: &impl Serialize) -> io::Result<()> {
-    write(stream, &postcard::to_allocvec(thing).map_err(io::Error::other)?)
+pub fn write_value(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    write(stream, &postcard::to_allocvec(value).map_err(io::Error::other)?)
 }
 
-/// Reads a serialized value from a frame.
-pub fn read_thing<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
+pub fn read_value<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
     read(stream)?.map(|bytes| postcard::from_bytes(&bytes).map_err(io::Error::other)).transpose()
 }
 
@@ -51,13 +47,13 @@ mod tests {
     #[test]
     fn frames_round_trip_and_torn_frames_are_errors() {
         let mut bytes = Vec::new();
-        write_thing(&mut bytes, &(7u64, "seven".to_string())).unwrap();
+        write_value(&mut bytes, &(7u64, "seven".to_string())).unwrap();
         write(&mut bytes, b"").unwrap();
         let mut stream = &bytes[..];
-        assert_eq!(read_thing(&mut stream).unwrap(), Some((7u64, "seven".to_string())));
+        assert_eq!(read_value(&mut stream).unwrap(), Some((7u64, "seven".to_string())));
         assert_eq!(read(&mut stream).unwrap(), Some(Vec::new()));
         assert_eq!(read(&mut stream).unwrap(), None);
         assert!(read(&mut &bytes[..6]).is_err());
-        assert!(read(&mut &[255; 8][..]).is_err(), "a length of four gigabytes is refused");
+        assert!(read(&mut &[255; 8][..]).is_err(), "a length of 4 GB is an error");
     }
 }

@@ -1,47 +1,43 @@
-//! Merges the records of all processes and passes them to the simulator's watchers.
+//! Passes the records of all processes to the simulator's watchers.
 
-use peerlock_sim::{self as sim, Actor, Counted, Drive, Failure, Record, Report, Trial, Wire};
+use peerlock_sim::{self as sim, Actor, Counted, Drive, Failure, Record, Report, Wire};
 use peerlock_types::{PeerId, Time};
 
 use crate::frame;
 
-/// The serialized results of one trial.
 #[derive(Clone, Debug, Default)]
-pub struct Left {
-    /// The records of each process, in its own order.
+pub struct Trial {
     pub records: Vec<Vec<u8>>,
     /// The counters of the processes that have not been killed.
     pub counted: Vec<Counted>,
-    /// The killed peers, with times.
     pub deaths: Vec<(Time, PeerId)>,
 }
 
-/// Judges all trials of any setting.
-pub struct Judge(pub Vec<Left>);
+pub struct Judge(pub Vec<Trial>);
 
 impl Drive for Judge {
-    /// The report, the first violation, or why the records cannot be read.
+    /// The report, the first violation, or a decoding error.
     type Output = Result<Result<Report, Box<Failure>>, String>;
 
     fn drive<S>(self, setting: &S, _trials: u32, seed: u64) -> Self::Output
     where
-        S: Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
+        S: sim::Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
     {
         let runs: Result<Vec<_>, String> = self.0.into_iter().map(read).collect();
         Ok(sim::judge(setting, &runs?, seed))
     }
 }
 
-/// Merges all records in the order of time. A round begins when it begins in the first process, with the peers of all.
-fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, String> {
+/// Merges all records in the order of time. A round begins when it begins in the first process.
+fn read<A: Actor<Message: Wire, Note: Wire>>(trial: Trial) -> Result<sim::Run<A>, String> {
     let mut rounds: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     let mut records: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
-    for bytes in left.records {
+    for bytes in trial.records {
         let (mut rest, mut started) = (&bytes[..], 0);
-        while let Some((at, record)) = frame::read_thing(&mut rest).map_err(|error| error.to_string())? {
+        while let Some((at, record)) = frame::read_value(&mut rest).map_err(|error| error.to_string())? {
             match record {
                 Record::Round(_) | Record::Drain(_) => {
-                    begin(&mut rounds, started, at, record);
+                    merge_round(&mut rounds, started, at, record);
                     started += 1;
                 }
                 record => records.push((at, record)),
@@ -49,14 +45,14 @@ fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, 
         }
     }
     records.splice(0..0, rounds);
-    records.extend(left.deaths.into_iter().map(|(at, peer)| (at, Record::Killed(peer))));
-    // Records of one process with equal times keep their order; a death follows the acts of its moment.
+    records.extend(trial.deaths.into_iter().map(|(at, peer)| (at, Record::Killed(peer))));
+    // Stable: records of a process keep their order, and a death follows the events of its moment.
     records.sort_by_key(|(at, _)| *at);
-    Ok(sim::Run { records, counted: left.counted })
+    Ok(sim::Run { records, counted: trial.counted })
 }
 
-/// Merges the beginning of round `number` in one process: the earliest beginning counts.
-fn begin<M, N>(rounds: &mut Vec<(Time, Record<M, N>)>, number: usize, at: Time, record: Record<M, N>) {
+/// Merges the start of round `number` in a process; the earliest counts.
+fn merge_round<M, N>(rounds: &mut Vec<(Time, Record<M, N>)>, number: usize, at: Time, record: Record<M, N>) {
     match (rounds.get_mut(number), record) {
         (Some((first, Record::Round(all) | Record::Drain(all))), Record::Round(here) | Record::Drain(here)) => {
             *first = at.min(*first);

@@ -1,4 +1,4 @@
-//! Which peers are killed, and when.
+//! Kills of processes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,33 +9,27 @@ use thiserror::Error;
 /// The peer whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The peer with this number.
     Peer(PeerId),
-    /// A peer that holds.
     Holder,
-    /// The peer that has waited longest and does not hold.
+    /// The peer that has waited longest.
     Waiter,
-    /// The peer that has received the most messages, preferably one that neither holds nor waits: a coordinator or a
-    /// hop of many routes.
+    /// The peer that has received the most messages, preferably one that neither holds nor waits.
     Busiest,
 }
 
-/// A process is killed with SIGKILL, and optionally replaced after a while.
+/// A process is killed with SIGKILL, and optionally restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// The victim.
     pub target: Target,
-    /// The time since the start of the run.
     pub after: Span,
-    /// The time after which another process replaces it, without its memory; `None` for never.
+    /// The time until it is restarted without its memory.
     pub down: Option<Span>,
 }
 
-/// The text is not WHO@TIME or WHO@TIME+DOWN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "no kill {0:?}: use WHO@TIME, or WHO@TIME+DOWN if it comes back, where WHO is a peer's number, holder, waiter or \
-     busiest: 3@100s, holder@100s+20s"
+    "invalid kill {0:?}: use TARGET@TIME, or TARGET@TIME+DOWN to restart it, where TARGET is a peer's number, holder, \
+     waiter or busiest: 3@100s, holder@100s+20s"
 )]
 pub struct KillError(String);
 
@@ -90,7 +84,7 @@ mod tests {
         }
         for text in ["", "3", "@3s", "owner@3s", "-1@3s", "3@soon", "3@3s+", "3@3s+x"] {
             let error = text.parse::<Kill>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("no kill {text:?}: use WHO@TIME")), "{error}");
+            assert!(error.starts_with(&format!("invalid kill {text:?}: use TARGET@TIME")), "{error}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Connections between the processes of a run: one in each direction between any two, and one of each process to
-//! itself.
+//! Connections between processes: one in each direction between any two, and one of each process to itself.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,20 +8,14 @@ use std::time::Duration;
 
 use crate::frame;
 
-/// An event of the connections.
 pub enum Received {
-    /// A message from another process, or from this one.
     Frame(Vec<u8>),
-    /// A process has connected to this one.
-    Came,
-    /// A process has disconnected.
-    Gone(usize),
+    Connected,
+    Disconnected(usize),
 }
 
-/// The timeout for connecting, and for receiving the key.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The outgoing connections.
 pub struct Links {
     key: [u8; 16],
     me: usize,
@@ -31,7 +24,7 @@ pub struct Links {
     cut: Vec<usize>,
 }
 
-/// Listens at this address and returns the port. Frames of authenticated connections are sent to `received`.
+/// Listens and returns the port. Events of authenticated connections are sent to `received`.
 pub fn listen<T: Send + 'static>(
     address: IpAddr,
     key: [u8; 16],
@@ -45,12 +38,12 @@ pub fn listen<T: Send + 'static>(
             let (received, as_received) = (received.clone(), as_received.clone());
             thread::spawn(move || {
                 if let Ok((process, stream)) = admit(stream, &key) {
-                    let _ = received.send(as_received(Received::Came));
+                    let _ = received.send(as_received(Received::Connected));
                     let mut stream = BufReader::new(stream);
                     while let Ok(Some(bytes)) = frame::read(&mut stream) {
                         let _ = received.send(as_received(Received::Frame(bytes)));
                     }
-                    let _ = received.send(as_received(Received::Gone(process)));
+                    let _ = received.send(as_received(Received::Disconnected(process)));
                 }
             });
         }
@@ -58,13 +51,12 @@ pub fn listen<T: Send + 'static>(
     Ok(port)
 }
 
-/// Reads the key and the number of the connecting process.
 fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut hello = [0; 24];
     stream.read_exact(&mut hello)?;
-    let (shown, number) = hello.split_at(16);
-    if shown != key {
+    let (given, number) = hello.split_at(16);
+    if given != key {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(None)?;
@@ -91,7 +83,7 @@ impl Links {
         Ok(stream)
     }
 
-    /// Sends a frame. It is dropped if the process is dead or cut off, as on a real network.
+    /// Sends a frame, which is dropped if the process is dead or cut off.
     pub fn send(&mut self, process: usize, bytes: &[u8]) {
         if self.cut.contains(&process) {
             return;
@@ -103,15 +95,15 @@ impl Links {
         }
     }
 
-    /// Replaces the connection to a process that was restarted at this address.
+    /// Replaces the connection to a restarted process.
     pub fn moved(&mut self, process: usize, address: SocketAddr) {
         let link = self.connect(address).ok();
-        if let Some(Some(old)) = self.out.get_mut(process).map(|place| std::mem::replace(place, link)) {
+        if let Some(Some(old)) = self.out.get_mut(process).map(|slot| std::mem::replace(slot, link)) {
             let _ = old.shutdown(Shutdown::Both);
         }
     }
 
-    /// Drops all further frames to these processes.
+    /// Drops all frames to these processes from now on.
     pub fn cut(&mut self, processes: Vec<usize>) {
         self.cut = processes;
     }

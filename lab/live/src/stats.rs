@@ -1,33 +1,30 @@
-//! The parent's view of a run in progress, and the effect of the kills.
+//! The state of a run in progress, and the effects of kills.
 
 use std::collections::BTreeMap;
 
 use peerlock_types::{PeerId, Time};
 
-use crate::judge::Left;
+use crate::judge::Trial;
 use crate::kill::{Kill, Target};
 use crate::parent::Death;
 use crate::wire::Update;
 
-/// The parent's view. Holders and waiters are known only approximately; they are used to choose victims.
+/// The parent's view. Holders and waiters are approximate, for the choice of victims.
 #[derive(Default)]
 pub struct Stats {
-    pub left: Left,
-    /// Kills without a victim.
+    pub trial: Trial,
     pub spared: Vec<Kill>,
-    /// When the parent last received an acquisition.
     pub last_entry: Time,
     deaths: Vec<Killed>,
-    /// The acquisitions, with the times of their own processes.
     entered: Vec<(Time, PeerId)>,
-    inside: BTreeMap<PeerId, u32>,
-    /// The waiting peers, with the sequence numbers of their requests.
+    holders: BTreeMap<PeerId, u32>,
+    /// Waiting peers with the sequence numbers of their requests.
     waiting: BTreeMap<PeerId, u64>,
-    got: BTreeMap<PeerId, u64>,
-    asked: u64,
+    received: BTreeMap<PeerId, u64>,
+    requests: u64,
 }
 
-/// A kill, which happened between the two moments.
+/// A kill between two moments.
 struct Killed {
     trial: u32,
     peers: Vec<PeerId>,
@@ -36,64 +33,65 @@ struct Killed {
 }
 
 impl Stats {
-    /// Records an event, possibly of a process that is no longer alive.
-    pub fn note(&mut self, now: Time, at: Time, update: Update, lives: bool, progress: &dyn Fn(u64)) {
+    /// Records an event, possibly of a killed process.
+    pub fn record(&mut self, now: Time, at: Time, update: Update, lives: bool, progress: &dyn Fn(u64)) {
         if let Update::Entered(peer) = update {
             self.entered.push((at, peer));
             self.last_entry = now;
             progress(1);
         }
         match update {
-            // A dead peer neither holds nor waits, and cannot be killed again.
+            // A dead peer is not chosen again.
             _ if !lives => {}
             Update::Asked(peer) => {
-                self.asked += 1;
-                self.waiting.entry(peer).or_insert(self.asked);
+                self.requests += 1;
+                self.waiting.entry(peer).or_insert(self.requests);
             }
             Update::Entered(peer) => {
                 self.waiting.remove(&peer);
-                *self.inside.entry(peer).or_default() += 1;
+                *self.holders.entry(peer).or_default() += 1;
             }
             Update::Over(peer) => {
                 self.waiting.remove(&peer);
-                if let Some(inside) = self.inside.get_mut(&peer) {
-                    *inside -= 1;
-                    if *inside == 0 {
-                        self.inside.remove(&peer);
+                if let Some(count) = self.holders.get_mut(&peer) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.holders.remove(&peer);
                     }
                 }
             }
-            Update::Got(peer) => *self.got.entry(peer).or_default() += 1,
+            Update::Got(peer) => *self.received.entry(peer).or_default() += 1,
         }
     }
 
-    /// Returns the current victim, if there is such a peer.
     pub fn find(&self, target: Target) -> Option<PeerId> {
-        let is_idle = |peer: &PeerId| !self.inside.contains_key(peer) && !self.waiting.contains_key(peer);
+        let is_idle = |peer: &PeerId| !self.holders.contains_key(peer) && !self.waiting.contains_key(peer);
         match target {
             Target::Peer(peer) => Some(peer),
-            Target::Holder => self.inside.keys().next().copied(),
+            Target::Holder => self.holders.keys().next().copied(),
             Target::Waiter => self.waiting.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer),
-            Target::Busiest => self.got.iter().max_by_key(|(peer, got)| (is_idle(peer), **got)).map(|(peer, _)| *peer),
+            Target::Busiest => {
+                self.received.iter().max_by_key(|(peer, count)| (is_idle(peer), **count)).map(|(peer, _)| *peer)
+            }
         }
     }
 
     /// Records a kill: the signal was sent at `sent`, and the process had exited at `gone`.
-    pub fn die(&mut self, sent: Time, gone: Time, trial: u32, peers: Vec<PeerId>) {
+    pub fn record_kill(&mut self, sent: Time, gone: Time, trial: u32, peers: Vec<PeerId>) {
         for peer in &peers {
-            self.inside.remove(peer);
+            self.holders.remove(peer);
             self.waiting.remove(peer);
-            self.got.remove(peer);
-            self.left.deaths.push((gone, *peer));
+            self.received.remove(peer);
+            self.trial.deaths.push((gone, *peer));
         }
         self.deaths.push(Killed { trial, peers, sent, gone });
     }
 
-    /// Returns the effect of each kill. Acquisitions count by their own times, because the parent receives them later,
-    /// possibly after the kill.
+    /// Returns the effect of each kill. Acquisitions count by their own times, since the parent may receive them after
+    /// the kill.
     pub fn deaths(&self) -> impl Iterator<Item = Death> + '_ {
         self.deaths.iter().map(|Killed { trial, peers, sent, gone }| {
-            // The last acts of a killed process are not effects of its death.
+            // The last events of a killed process are no effect of the kill.
             let is_after = |(at, peer): &&(Time, PeerId)| at > if peers.contains(peer) { gone } else { sent };
             let after = || self.entered.iter().filter(is_after);
             let count = after().count() as u64;
@@ -123,14 +121,14 @@ mod tests {
     }
 
     fn receive(stats: &mut Stats, second: u64, update: Update, lives: bool) {
-        stats.note(at(100), at(second), update, lives, &|_| ());
+        stats.record(at(100), at(second), update, lives, &|_| ());
     }
 
     #[test]
     fn acquisition_counts_by_its_own_time() {
         let mut stats = Stats::default();
-        stats.die(at(60), at(62), 0, vec![ONE]);
-        // These events were under way when the signal was sent; the dying process acquired once more before it exited.
+        stats.record_kill(at(60), at(62), 0, vec![ONE]);
+        // The second is of the killed process, after the signal.
         for (second, peer, lives) in [(59, TWO, true), (61, ONE, false), (58, ONE, false)] {
             receive(&mut stats, second, Update::Entered(peer), lives);
         }
@@ -149,12 +147,8 @@ mod tests {
         for update in [Update::Got(ONE), Update::Got(ONE), Update::Got(TWO), Update::Asked(ONE)] {
             receive(&mut stats, 1, update, true);
         }
-        assert_eq!(
-            [Target::Waiter, Target::Busiest].map(|target| stats.find(target)),
-            [Some(ONE), Some(TWO)],
-            "one waits"
-        );
-        stats.die(at(2), at(2), 0, vec![ONE]);
+        assert_eq!([Target::Waiter, Target::Busiest].map(|target| stats.find(target)), [Some(ONE), Some(TWO)],);
+        stats.record_kill(at(2), at(2), 0, vec![ONE]);
         for update in [Update::Asked(ONE), Update::Entered(ONE), Update::Got(ONE)] {
             receive(&mut stats, 1, update, false);
         }

@@ -1,4 +1,4 @@
-//! Plays every protocol in every form on every overlay, once without faults and once with a kill.
+//! Runs of every protocol, in every form and on every overlay.
 
 use std::fmt;
 
@@ -12,17 +12,15 @@ use crate::kill::{Kill, Target};
 use crate::parent::{Options, run};
 use crate::{Error, defaults};
 
-/// The number of simulated trials of a closed loop.
 const TRIALS: u32 = 10;
 
-/// A row of either table: a setting and its kind.
 struct Plan {
     name: String,
     flags: Flags,
     kind: Kind,
 }
 
-/// Settings that are played at the same speed.
+/// Settings that run at the same speed.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -30,10 +28,10 @@ struct Kind {
 }
 
 const PEERS: Kind = Kind { name: "among peers", speed: 200 };
-const REPLICAS: Kind = Kind { name: "by replicas", speed: 50 };
+const REPLICAS: Kind = Kind { name: "with replicas", speed: 50 };
 const OVERLAYS: Kind = Kind { name: "on overlays", speed: 20 };
 
-/// Returns all protocols of `simulate` except the bound and the product itself.
+/// Returns all protocols except the bound and custody.
 fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for &(name, protocol) in Protocol::ALL {
@@ -51,7 +49,7 @@ fn plans() -> Vec<Plan> {
                 }
                 Among::Replicas => {
                     let hold = Some(Hold::Constant(Span::from_secs(1)));
-                    // Random retries cost thousands of messages per acquisition: a few acquisitions are enough.
+                    // Random retries cost thousands of messages per acquisition.
                     let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
                     let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
                     add(&mut plans, name, loaded, REPLICAS);
@@ -69,7 +67,6 @@ fn on_overlays(plans: &mut Vec<Plan>, name: &str, flags: &Flags) {
     }
 }
 
-/// Adds a protocol in every form that it has.
 fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     let printed = Flags { form: Some(Form::Printed), ..flags.clone() };
     if defaults::setting(printed.clone()).is_ok() && printed.backups.is_none() {
@@ -78,40 +75,34 @@ fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     plans.push(Plan { name: name.into(), flags, kind });
 }
 
-/// The results of one protocol in both kinds of run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The protocol, its form and its overlay.
     pub name: String,
-    /// The kind: among peers, by replicas, or on overlays.
+    /// Among peers, with replicas, or on overlays.
     pub kind: &'static str,
-    /// The command that simulates the same.
     pub command: String,
-    /// The speed of the real run.
     pub speed: u32,
-    /// The results, simulated and real.
     #[serde(flatten)]
     pub both: Comparison,
 }
 
-/// The comparison of all protocols with the simulator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Protocols(pub Vec<Row>);
 
 /// A callback that receives the name of the next step and the number of steps.
 pub type Steps<'a> = &'a dyn Fn(&str, usize);
 
-/// Plays every protocol in every form, one after the other.
+/// Runs every protocol and compares it with the simulator.
 ///
 /// # Errors
 ///
-/// Returns the first error. A violation is part of the table.
+/// Returns the first error. Violations are part of the table.
 pub fn protocols(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Protocols, Error> {
     let plans = plans();
     let mut rows = Vec::new();
     for Plan { name, flags, kind } in &plans {
         steps(name, plans.len());
-        let setting = made(Flags { seed: Some(seed), ..flags.clone() })?;
+        let setting = setting(Flags { seed: Some(seed), ..flags.clone() })?;
         let live = run(&setting, &Options { speed: kind.speed, ..options.clone() }, &|_| ())?;
         let both = Comparison { simulated: simulated(&setting)?, real: Costs::of(&setting, &live.report) };
         let command = setting.command();
@@ -120,17 +111,17 @@ pub fn protocols(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Proto
     Ok(Protocols(rows))
 }
 
-fn made(flags: Flags) -> Result<Setting, Error> {
+fn setting(flags: Flags) -> Result<Setting, Error> {
     defaults::setting(flags).map_err(|refused| Error::Refused(refused.to_string()))
 }
 
-/// Simulates the same setting; a closed loop several times, because its think times differ.
+/// Simulates the setting.
 ///
 /// # Errors
 ///
 /// Returns a violation if violations are not counted.
 pub fn simulated(setting: &Setting) -> Result<Costs, Error> {
-    // Rounds and open workloads have the same requests in both kinds of run; closed loops draw other think times.
+    // Only closed loops draw other requests than the real run.
     let trials = if let Load::Closed(_) = setting.load { setting.trials.max(TRIALS) } else { setting.trials };
     let setting = Setting { trials, ..setting.clone() };
     Ok(Costs::of(&setting, &setting.run(&|_| ())?))
@@ -169,72 +160,60 @@ impl fmt::Display for Protocols {
     }
 }
 
-/// The effect of a kill on one protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct KillRow {
-    /// The protocol.
     pub name: String,
-    /// The victim.
     pub target: String,
-    /// Whether there was a victim at that moment.
     pub killed: bool,
-    /// Acquisitions before the kill.
     pub before: u64,
-    /// Acquisitions after it.
     pub after: u64,
-    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// Surviving clients that were never served.
     pub stuck: u64,
-    /// The time until the next acquisition, in seconds; `None` if there was none.
+    /// Seconds until the next acquisition.
     pub goes_on: Option<f64>,
 }
 
 impl KillRow {
-    /// Returns the last column as text.
     pub fn goes_on(&self) -> String {
         match self.goes_on {
             Some(seconds) => format!("{seconds:.2} s"),
             None if self.killed => "never".into(),
-            None => "nobody died".into(),
+            None => "no victim".into(),
         }
     }
 }
 
-/// The effects of the kills on all protocols.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kills(pub Vec<KillRow>);
 
-/// The time of the kill: all peers have been busy for a while.
 const KILLED: Span = Span::from_secs(60);
 
-/// The time until a victim is replaced.
 const DOWN: Span = Span::from_secs(20);
 
-/// Kills a holder, a waiter and the busiest peer of each protocol, and the latter once more with a replacement.
+/// Kills a holder, a waiter and the busiest peer of each protocol, the latter also with a restart.
 ///
 /// # Errors
 ///
 /// Returns the first error.
 pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Error> {
-    let is_mended = |plan: &Plan| plan.flags.form != Some(Form::Printed) && !plan.name.contains("bv95-");
-    let plans: Vec<Plan> = plans().into_iter().filter(is_mended).collect();
-    let deeds =
+    let is_repaired = |plan: &Plan| plan.flags.form != Some(Form::Printed) && !plan.name.contains("bv95-");
+    let plans: Vec<Plan> = plans().into_iter().filter(is_repaired).collect();
+    let cases =
         [(Target::Holder, None), (Target::Waiter, None), (Target::Busiest, None), (Target::Busiest, Some(DOWN))];
     let mut rows = Vec::new();
     for Plan { name, flags, kind } in &plans {
-        for (target, down) in deeds {
-            let who_in_words =
-                if down.is_some() { format!("{target}, back after {DOWN:#}") } else { target.to_string() };
-            steps(&format!("{name}: {who_in_words}"), plans.len() * deeds.len());
-            let setting = made(few(Flags { seed: Some(seed), ..flags.clone() }))?;
+        for (target, down) in cases {
+            let victim =
+                if down.is_some() { format!("{target}, restarted after {DOWN:#}") } else { target.to_string() };
+            steps(&format!("{name}: {victim}"), plans.len() * cases.len());
+            let setting = setting(few(Flags { seed: Some(seed), ..flags.clone() }))?;
             let kills = vec![Kill { target, after: KILLED, down }];
             let live =
                 run(&setting, &Options { speed: kind.speed / 2, kills, processes: 1, ..options.clone() }, &|_| ())?;
             let (harm, death) = (live.report.harm(), live.deaths.first());
             rows.push(KillRow {
                 name: name.clone(),
-                target: who_in_words,
+                target: victim,
                 killed: death.is_some(),
                 before: death.map_or(live.report.entries, |death| death.before),
                 after: death.map_or(0, |death| death.after),
@@ -247,7 +226,7 @@ pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Er
     Ok(Kills(rows))
 }
 
-/// Reduces the peers so that each has its own process.
+/// Reduces the peers, each of which has its own process.
 fn few(flags: Flags) -> Flags {
     if flags.overlay.is_some() {
         return Flags { peers: Some(12), resources: Some(4), replicas: Some(5), ..flags };
@@ -262,15 +241,15 @@ impl fmt::Display for Kills {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<26} {:<24} {:>14} {:>10} {:>12} {:>12}",
-            "protocol", "killed", "entries", "violations", "never served", "goes on in"
+            "{:<26} {:<28} {:>14} {:>10} {:>12} {:>12}",
+            "protocol", "killed", "entries", "violations", "never served", "next after"
         )?;
         for row in &self.0 {
             let goes_on = row.goes_on();
             let entries = format!("{} + {}", row.before, row.after);
             writeln!(
                 f,
-                "{:<26} {:<24} {entries:>14} {:>10} {:>12} {goes_on:>12}",
+                "{:<26} {:<28} {entries:>14} {:>10} {:>12} {goes_on:>12}",
                 row.name, row.target, row.violations, row.stuck
             )?;
         }

@@ -1,10 +1,10 @@
-//! Runs of real peers in separate processes. This program is also their child: it has its own main function, and its
-//! arguments are names of tests or parts of them.
+//! Runs of real peers in separate processes. This program is also their child, so it has its own main function. Its
+//! arguments are parts of test names.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_catalogue::Flags;
-use peerlock_live::{Live, Options, Place};
+use peerlock_live::{Live, Machine, Options};
 use peerlock_sim::{OverlayKind, Report};
 use peerlock_types::{PeerId, Span};
 
@@ -14,7 +14,7 @@ fn main() {
         peerlock_live::child().unwrap();
         return;
     }
-    // Prints the tables of lab/docs/live.md, for manual use.
+    // Prints the tables of lab/docs/live.md.
     if let Some(table) = arguments.first().and_then(|first| first.strip_prefix("table=")) {
         let (options, steps) = (options(1), |name: &str, _| eprintln!("{name}"));
         match table {
@@ -24,8 +24,8 @@ fn main() {
         return;
     }
     let wanted = |name: &str| {
-        let names: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-        names.is_empty() || names.iter().any(|word| name.contains(word.as_str()))
+        let names: Vec<&String> = arguments.iter().filter(|part| !part.starts_with('-')).collect();
+        names.is_empty() || names.iter().any(|part| name.contains(part.as_str()))
     };
     let tests: &[(&str, fn())] = &[
         ("protocols_without_replicas_serve_every_client", protocols_without_replicas_serve_every_client),
@@ -53,7 +53,7 @@ fn main() {
 fn options(speed: u32) -> Options {
     Options {
         program: "/proc/self/exe".into(),
-        places: Vec::new(),
+        machines: Vec::new(),
         processes: 4,
         speed,
         kills: Vec::new(),
@@ -75,21 +75,20 @@ fn of(protocol: &str) -> Flags {
     Flags { protocol: Some(protocol.parse().unwrap()), ..Flags::default() }
 }
 
-/// Asserts that every client was served, without violations, at about the simulator's cost.
 fn check(flags: &Flags, live: &Live, entries: u64) {
     let (harm, sim) = (live.report.harm(), simulated(flags.clone()));
-    let what = format!("{:?} on {:?}", flags.protocol, flags.overlay);
-    assert_eq!((live.report.entries, harm.violations, harm.fencing_back, harm.stuck), (entries, 0, 0, 0), "{what}");
+    let name = format!("{:?} on {:?}", flags.protocol, flags.overlay);
+    assert_eq!((live.report.entries, harm.violations, harm.fencing_back, harm.stuck), (entries, 0, 0, 0), "{name}");
     let per_entry = |report: &Report| report.sent() as f64 / report.steady_flow.entries.max(1) as f64;
     let (real, simulated) = match flags.overlay {
         Some(_) => (per_entry(&live.report), per_entry(&sim)),
         None => (live.report.messages_per_entry(), sim.messages_per_entry()),
     };
     let ratio = real / simulated;
-    assert!((0.6..1.7).contains(&ratio), "{what}: {real} messages per entry, and simulated {simulated}");
+    assert!((0.6..1.7).contains(&ratio), "{name}: {real} messages per entry, simulated {simulated}");
 }
 
-/// Fair-K, late binding and BV95 have no timers: their message counts depend only on the order of events.
+/// These protocols have no timers: their message counts depend only on the order of events.
 fn protocols_without_replicas_serve_every_client() {
     for protocol in ["fair-k", "fair-k-late", "bv95"] {
         let flags = Flags { entries: Some(4), ..of(protocol) };
@@ -101,7 +100,6 @@ fn protocols_without_replicas_serve_every_client() {
 
 fn replicas_serve_every_client() {
     for protocol in ["sigma", "coordinator"] {
-        // Violations are counted, so that a simulation ends when every client has been served.
         let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
         let flags = Flags { peers: Some(24), entries: Some(3), hold, count_violations, ..of(protocol) };
         check(&flags, &play(flags.clone(), &options(50)), 24 * 3);
@@ -117,7 +115,6 @@ fn overlays_serve_every_client() {
     }
 }
 
-/// Churn: in every round two peers fail silently and two join.
 fn overlays_survive_churn() {
     for (protocol, overlay) in [("e2e", OverlayKind::Chord), ("sigma", OverlayKind::Pastry)] {
         let (rounds, churn, overlay) = (Some(5), Some(4), Some(overlay));
@@ -125,15 +122,13 @@ fn overlays_survive_churn() {
         let (harm, numbers) = (live.report.harm(), &live.report.numbers);
         assert_eq!((harm.violations, harm.stuck), (0, 0), "{protocol}");
         assert_eq!((numbers.count("failed"), numbers.count("came")), (10, 10), "{protocol}");
-        // Failed peers are gone and joining ones join soon: a round has hardly fewer peers than the start, and never
-        // more.
+        // Joining peers replace failed ones soon.
         assert!((150..=160).contains(&live.report.received.total()), "{protocol}: {}", live.report.received.total());
         assert_eq!(numbers.count("asked in rounds") + numbers.count("skipped"), 5 * 20, "{protocol}");
         assert!(numbers.count("upkeep") > 500, "{protocol}: {}", numbers.count("upkeep"));
     }
 }
 
-/// The requests and their clients are the same to the last request.
 fn one_process_draws_the_simulators_requests() {
     let flags = Flags { overlay: Some(OverlayKind::Pastry), rounds: Some(4), count_violations: true, ..of("e2e") };
     let live = play(flags.clone(), &Options { processes: 1, ..options(20) });
@@ -142,7 +137,6 @@ fn one_process_draws_the_simulators_requests() {
     check(&flags, &live, live.report.numbers.count("asked"));
 }
 
-/// An open workload ends by itself, and is measured in its second part.
 fn open_workload_ends_without_harm() {
     let measure = Some(Span::from_secs(60));
     let live = play(Flags { arrival_rate: Some(1.0), measure, ..of("sigma") }, &options(40));
@@ -150,24 +144,19 @@ fn open_workload_ends_without_harm() {
     assert!((20..120).contains(&live.report.steady_flow.entries), "{:?}", live.report.steady_flow);
 }
 
-/// Printed E2E lets several clients hold; the watchers detect it.
 fn printed_e2e_violates_capacity() {
     let form = Some("printed".parse().unwrap());
     let overlay = Some(OverlayKind::Pastry);
     let flags = Flags { form, overlay, rounds: Some(6), count_violations: true, ..of("e2e") };
     let live = play(flags.clone(), &Options { patience: Span::from_secs(30), ..options(20) });
     assert!(live.report.harm().violations > 10, "{:?}", live.report.harm());
-    // Where violations are not counted, the first one ends the run with an error.
+    // Otherwise the first violation is an error.
     let setting = peerlock_live::setting(Flags { count_violations: false, ..flags }).unwrap();
     let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
-    let child_report = broken.unwrap_err().to_string();
-    assert!(
-        child_report.contains("enters as holder 2 of 1") && child_report.contains("The last events:"),
-        "{child_report}"
-    );
+    let error = broken.unwrap_err().to_string();
+    assert!(error.contains("enters as holder 2 of 1") && error.contains("The last events:"), "{error}");
 }
 
-/// A killed holder's token is lost with all waiters behind it, unless there are backups.
 fn killed_holder_loses_token_without_backups() {
     let kills = vec!["holder@60s".parse().unwrap()];
     let options = Options { kills, processes: 1, patience: Span::from_secs(200), ..options(100) };
@@ -181,7 +170,6 @@ fn killed_holder_loses_token_without_backups() {
     assert!(live.deaths[0].after > 10 && live.deaths[0].goes_on.is_some(), "{live:?}");
 }
 
-/// A replica that restarts without its memory causes no violation.
 fn restarted_replica_without_memory_is_safe() {
     let kills = vec!["1@10s+5s".parse().unwrap()];
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
@@ -194,7 +182,7 @@ fn restarted_replica_without_memory_is_safe() {
     }
 }
 
-/// Two of five replicas die, and the first restarts before the second. Kills without a victim are reported.
+/// Two of five replicas die, and one restarts. Kills without a victim are reported.
 fn restarted_replica_tolerates_dead_ones() {
     let kills = ["1@10s+10s", "2@12s", "1@15s+3s", "2@16s+1s"].map(|kill| kill.parse().unwrap());
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
@@ -205,7 +193,7 @@ fn restarted_replica_tolerates_dead_ones() {
     let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
     assert_eq!((killed, spared), (vec![1, 2], vec!["1@15s+3s".to_string(), "2@16s+1s".to_string()]));
     assert_eq!((live.report.entries, live.processes), (32, 4));
-    assert_eq!(live.report.numbers.count("restarted"), 1, "a live process is not replaced");
+    assert_eq!(live.report.numbers.count("restarted"), 1, "a live process is not restarted");
 }
 
 fn busiest_kills_hit_different_peers() {
@@ -218,7 +206,6 @@ fn busiest_kills_hit_different_peers() {
     assert_eq!((first.before + first.after, live.processes), (live.report.entries, 9));
 }
 
-/// Peers that were cut off catch up.
 fn partition_heals_and_every_client_is_served() {
     let options = Options { cut: Some((Span::from_secs(10), Span::from_secs(20))), ..options(25) };
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
@@ -227,8 +214,7 @@ fn partition_heals_and_every_client_is_served() {
     assert_eq!((live.report.entries, live.report.harm().violations, live.report.harm().stuck), (35, 0, 0));
 }
 
-/// Every second process gets its own address and a clock that is 1,000 seconds ahead, like on another machine. The
-/// results still agree, and a victim there dies.
+/// Every second process has another address and a clock that is 1,000 seconds ahead.
 fn machines_with_different_clocks_agree() {
     let program = std::env::current_exe().unwrap();
     let there = format!("unshare --time --fork --monotonic 1000 {}", program.display());
@@ -241,10 +227,10 @@ fn machines_with_different_clocks_agree() {
             return;
         }
     }
-    let places = [format!("127.0.0.1={}", program.display()), format!("127.0.0.2={there}")];
-    let places: Vec<Place> = places.iter().map(|place| place.parse().unwrap()).collect();
+    let machines = [format!("127.0.0.1={}", program.display()), format!("127.0.0.2={there}")];
+    let machines: Vec<Machine> = machines.iter().map(|machine| machine.parse().unwrap()).collect();
     let flags = Flags { entries: Some(4), count_violations: true, ..of("fair-k") };
-    let live = play(flags.clone(), &Options { places: places.clone(), ..options(100) });
+    let live = play(flags.clone(), &Options { machines: machines.clone(), ..options(100) });
     check(&flags, &live, 32 * 4);
     let apart = live.clocks_apart.as_secs_f64();
     assert!(apart > 0.0 && apart < 0.1, "{apart}");
@@ -253,7 +239,7 @@ fn machines_with_different_clocks_agree() {
 
     let flags = Flags { peers: Some(6), entries: Some(6), backups: Some(2), count_violations: true, ..of("fair-k") };
     let kills = vec!["3@60s".parse().unwrap()];
-    let live = play(flags, &Options { places, kills, processes: 3, ..options(50) });
+    let live = play(flags, &Options { machines, kills, processes: 3, ..options(50) });
     assert_eq!((live.deaths.len(), live.report.harm().violations, live.report.harm().stuck), (1, 0, 0));
     assert_eq!(live.deaths[0].peers, [PeerId::new(3)]);
 }
@@ -267,13 +253,13 @@ fn impossible_settings_are_refused() {
     assert!(refused(of("ideal"), &[]).contains("simulate it"));
     assert!(refused(of("custody"), &[]).contains("peerlock-lab bench"));
     assert!(refused(Flags { death: Some(Span::from_secs(9)), ..of("fair-k") }, &[]).contains("--kill"));
-    assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &["holder@3s"]).contains("leave --kill out"));
-    assert!(refused(of("fair-k"), &["99@3s"]).contains("no peer 99"));
-    assert!(refused(Flags { peers: Some(400), ..of("fair-k") }, &["holder@3s"]).contains("too many"));
+    assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &["holder@3s"]).contains("leave out --kill"));
+    assert!(refused(of("fair-k"), &["99@3s"]).contains("cannot kill peer 99"));
+    assert!(refused(Flags { peers: Some(400), ..of("fair-k") }, &["holder@3s"]).contains("exceed the limit"));
     let cut = Some((Span::from_secs(1), Span::from_secs(2)));
     let alone = Options { cut, processes: 1, ..options(100) };
     let alone = peerlock_live::run(&peerlock_live::setting(of("bv95")).unwrap(), &alone, &|_| ());
-    assert!(alone.unwrap_err().to_string().contains("nothing to cut it off from"));
+    assert!(alone.unwrap_err().to_string().contains("needs two processes"));
     let program = "/nowhere/peerlock".into();
     let nowhere =
         peerlock_live::run(&peerlock_live::setting(of("bv95")).unwrap(), &Options { program, ..options(1) }, &|_| ());

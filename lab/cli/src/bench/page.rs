@@ -39,7 +39,6 @@ pub fn html(report: &Report, command: &str) -> String {
     document("hand-over, measured", &body)
 }
 
-/// Returns the page of `--recovery`.
 pub fn recovery(report: &Recovery, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Recovery, measured</h1>"));
@@ -133,7 +132,6 @@ fn setting(case: &Case) -> String {
     words
 }
 
-/// A column of the table.
 type Column = (&'static str, fn(&Case) -> Option<f64>);
 
 /// Returns a number that exists only if there were hand-overs.

@@ -8,7 +8,6 @@ use crate::html::{self, document, put, source};
 /// A larger difference is highlighted.
 const APART: f64 = 0.1;
 
-/// A number that simulated and real runs have.
 struct Number {
     name: &'static str,
     what: &'static str,

@@ -134,7 +134,6 @@ fn wait(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Value {
     })
 }
 
-/// Returns the messages that a peer received in a round.
 fn received(received: &Received) -> Option<Value> {
     let at = |percent| received.quantile(percent);
     let (mean, p50, p90, p99, max) = (received.mean()?, at(50)?, at(90)?, at(99)?, at(100)?);
@@ -367,7 +366,6 @@ fn faulty(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::
     Ok(())
 }
 
-/// Prints the other counts.
 fn others(out: &mut impl Write, numbers: &Printed<'_>) -> std::io::Result<()> {
     let mut line = String::new();
     for number in numbers.others() {

@@ -2,7 +2,6 @@
 
 use crate::figure::Scale;
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -47,12 +46,10 @@ impl Axis {
         Self { label: label.into(), kind }
     }
 
-    /// Returns the label.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Returns whether a value has a place on the axis.
     pub fn shows(&self, value: f64) -> bool {
         value.is_finite() && (value > 0.0 || !matches!(self.kind, Kind::Log { .. }))
     }
@@ -65,7 +62,6 @@ impl Axis {
         }
     }
 
-    /// Returns whether points are joined by a line.
     pub fn joins(&self) -> bool {
         !matches!(self.kind, Kind::Category { .. })
     }
@@ -90,7 +86,6 @@ impl Axis {
         }
     }
 
-    /// Returns the borders between categories.
     pub fn borders(&self) -> Vec<f64> {
         match &self.kind {
             Kind::Category { names } => (1..names.len()).map(|at| at as f64 / names.len() as f64).collect(),

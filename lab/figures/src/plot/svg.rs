@@ -9,7 +9,6 @@ pub enum Anchor {
     End,
 }
 
-/// A picture, built element by element.
 pub struct Svg(String);
 
 impl Svg {

@@ -120,7 +120,6 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
     push(body, "</section>");
 }
 
-/// Returns the settings that all runs of a figure share.
 fn common(resolved: &Resolved) -> String {
     let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.point.pairs()).collect();
     let shared = runs.first().into_iter().flatten().filter(|pair| runs.iter().all(|run| run.contains(pair)));
@@ -128,7 +127,6 @@ fn common(resolved: &Resolved) -> String {
     format!("In all runs: {}.", shared.join(", "))
 }
 
-/// Writes the published numbers of a figure.
 fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     if resolved.numbers.is_empty() {
         return;

@@ -44,7 +44,6 @@ impl Cell<'_> {
         }
     }
 
-    /// Describes a broken promise.
     pub fn failure(&self) -> Option<String> {
         let Self { curve, fault, .. } = self;
         let why = self.stop.map_or(String::new(), |stop| format!(" ({stop})"));
@@ -82,7 +81,6 @@ pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'
     file.curves.iter().zip(&resolved.dots[0]).map(row).collect()
 }
 
-/// Returns the table as HTML.
 pub fn html(resolved: &Resolved, results: &Results) -> String {
     let (file, rows) = (&resolved.figure.file, cells(resolved, results));
     let mut html = String::from("<div class=\"wide\"><table class=\"promises\"><thead><tr><th>protocol</th>");

@@ -34,7 +34,6 @@ pub fn csv(resolved: &Resolved, results: &Results) -> String {
     csv
 }
 
-/// Returns the names of the settings of all runs.
 fn setting_names(resolved: &Resolved) -> Vec<String> {
     let mut names = Vec::new();
     for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.point.pairs()) {
@@ -60,7 +59,6 @@ fn line(fields: &[String]) -> String {
     quoted.join(",") + "\n"
 }
 
-/// Quotes a field as in RFC 4180.
 fn quote(field: &str) -> String {
     if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.into() }
 }
