@@ -18,6 +18,7 @@ const UNPRIVILEGED: u32 = 65_534;
 pub fn has_others() -> bool {
     let can = geteuid().is_root();
     if !can {
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs root");
         eprintln!("skipped, for it needs root to be somebody else");
     }
     can
