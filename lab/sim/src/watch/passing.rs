@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use peerlock_protocols::Grant;
 use peerlock_types::{Span, Ticket, Time};
 
-use super::{Broken, Mark, Watch};
+use super::{Broken, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
@@ -21,8 +21,6 @@ pub struct Passing {
     passed: u64,
     /// The allowed number of passes of each waiter.
     bound: Option<u64>,
-    /// Earlier requests do not count.
-    from: Time,
     /// The number of passes of each waiter.
     passes: BTreeMap<Ticket, u64>,
 }
@@ -31,18 +29,13 @@ impl Passing {
     /// Creates the watcher for messages that take at most this long. Without a bound nothing is counted.
     pub fn new(longest: Option<Span>) -> Self {
         let slack = longest.map(|longest| longest * 2);
-        Self { slack, passed: 0, bound: None, from: Time::ZERO, passes: BTreeMap::new() }
+        Self { slack, passed: 0, bound: None, passes: BTreeMap::new() }
     }
 
     /// Makes more passes of a waiter a violation. A client that enters at the moment of its request does not count: it
     /// found an idle token at its own peer.
     pub fn at_most(self, bound: Option<u64>) -> Self {
         Self { bound, ..self }
-    }
-
-    /// Counts only requests made after [`Mark::Quiet`].
-    pub fn from_quiet(self) -> Self {
-        Self { from: Time::END, ..self }
     }
 
     fn note(&mut self, asked: Time, oldest: Option<Time>) {
@@ -54,7 +47,7 @@ impl Passing {
     fn count<'a>(&mut self, client: &Client, waiting: impl Iterator<Item = &'a Client>) -> Result<(), Broken> {
         let (Some(slack), Some(bound)) = (self.slack, self.bound) else { return Ok(()) };
         let is_earlier = |other: &&Client| other.asked + slack < client.asked;
-        let is_counted = |other: &&Client| other.resource == client.resource && other.asked >= self.from;
+        let is_counted = |other: &&Client| other.resource == client.resource;
         for Client { peer, ticket, asked, .. } in waiting.take_while(is_earlier).filter(is_counted) {
             let passes = self.passes.entry(*ticket).or_default();
             *passes += 1;
@@ -68,13 +61,6 @@ impl Passing {
 }
 
 impl<A: Actor> Watch<A> for Passing {
-    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
-        if matches!(mark, Mark::Quiet) {
-            self.from = self.from.min(now);
-        }
-        Ok(())
-    }
-
     fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
         self.note(client.asked, ledger.oldest().map(|oldest| oldest.asked));
         self.passes.remove(&client.ticket);
