@@ -306,6 +306,11 @@ impl Engine {
         })
     }
 
+    /// Returns the last entry that this voter has confirmed.
+    pub fn confirmed_by(&self, voter: VoterId) -> u64 {
+        self.raw.raft.prs().get(voter.get()).map_or(0, |progress| progress.matched)
+    }
+
     /// Returns whether this voter needs a snapshot.
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
