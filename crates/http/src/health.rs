@@ -14,15 +14,19 @@ pub fn routes() -> OpenApiRouter<App> {
 }
 
 /// 200 while the agent's session is valid, otherwise 503 with an error message.
-/// Also 503 as long as a configured join address belongs to another cluster. Answers at once, without asking other
-/// peers.
+/// Also 503 as long as a configured join address belongs to another cluster, and if the registry of this host has
+/// halted or lost confirmed data. Answers at once, without asking other peers.
 #[utoipa::path(
     get,
     path = "/healthz",
     tag = "agent",
     responses(
         (status = 200, description = "The session is valid, so slots can be granted", body = Healthy),
-        (status = 503, description = "It has no session, stops, or was to join another cluster", body = Failure),
+        (
+            status = 503,
+            description = "No session, stopping, a join address of another cluster, or a faulty registry",
+            body = Failure
+        ),
         (status = "default", body = Failure)
     )
 )]
@@ -31,6 +35,9 @@ async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     if let Some(other) = health.others.iter().find(|other| other.is_joined) {
         let message = format!("the join address {} belongs to another cluster ({})", other.address, other.cluster);
         return Err(Failure::new(Class::Unavailable, message));
+    }
+    if let Some(fault) = health.registry_fault {
+        return Err(Failure::new(Class::Unavailable, fault));
     }
     match (health.session, health.ends, health.problem) {
         (Some(session), Some(ends), None) => Ok(Json(Healthy { session, ends })),

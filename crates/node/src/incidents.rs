@@ -16,6 +16,9 @@ pub struct Incidents {
     missing: Vec<PeerId>,
     refused: Option<Refusal>,
     halted: bool,
+    forgotten: bool,
+    /// Why our own voter has dropped messages.
+    registry_drops: BTreeSet<&'static str>,
     registry_message: Option<String>,
     other: Option<Error>,
     foreign: BTreeSet<(PeerId, ClusterId)>,
@@ -44,6 +47,16 @@ impl Incidents {
 
     pub fn halt(&mut self) -> bool {
         !std::mem::replace(&mut self.halted, true)
+    }
+
+    /// The log of our own voter lacks confirmed data. Returns whether that is new.
+    pub fn forget(&mut self) -> bool {
+        !std::mem::replace(&mut self.forgotten, true)
+    }
+
+    /// Our own voter has dropped a message for this reason. Returns whether that is new.
+    pub fn registry_drops(&mut self, why: &'static str) -> bool {
+        self.registry_drops.insert(why)
     }
 
     pub fn misread(&mut self, why: &str) -> bool {
@@ -100,6 +113,8 @@ mod tests {
             assert_eq!(incidents.misread("what?"), update);
             assert_eq!(incidents.meet(Error::Lost), update);
             assert_eq!(incidents.halt(), update);
+            assert_eq!(incidents.forget(), update);
+            assert_eq!(incidents.registry_drops("why"), update);
         }
         assert!(incidents.misread("how?") && incidents.misread("what?"), "another one was reported in between");
         incidents.on_session();

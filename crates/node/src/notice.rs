@@ -56,6 +56,8 @@ pub enum Notice {
     Incident(String),
     /// The voter of this process has halted.
     Halted(String),
+    /// The log of the voter of this process lacks confirmed data, by this evidence.
+    Forgotten(String),
 }
 
 impl Notice {
@@ -104,7 +106,22 @@ impl Notice {
             ),
             Self::Refused(why) => format!("the cluster refuses a session to this process: {why}"),
             Self::Incident(why) => format!("dropped a registry message: {why}"),
-            Self::Halted(why) => format!("the registry has halted on this host: {why}"),
+            Self::Halted(why) => halted(why),
+            Self::Forgotten(why) => forgotten(why),
         }
     }
+}
+
+/// Returns the message about a voter that has halted.
+pub fn halted(why: &str) -> String {
+    format!("the registry has halted on this host: {why}")
+}
+
+/// Returns the message about a voter whose log lacks confirmed data.
+pub fn forgotten(why: &str) -> String {
+    format!(
+        "the registry of this cluster has lost confirmed data, so a slot may have two holders: {why}. An old data \
+         directory was restored, or a disk has dropped writes that it had confirmed. Stop all agents, and recover from \
+         the voter with the newest log (`peerlock recover`)"
+    )
 }

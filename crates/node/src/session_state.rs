@@ -430,7 +430,23 @@ impl SessionState {
         member.registry()?.halted()
     }
 
-    /// Returns the voters according to our own voter, or else potential voters that do not answer.
+    /// Returns the evidence that our own voter's log lacks confirmed data.
+    pub fn forgotten(&self) -> Option<&str> {
+        let Phase::In(member) = &self.phase else { return None };
+        member.registry()?.forgotten()
+    }
+
+    /// Returns why our own voter has dropped messages.
+    pub fn unexpected(&self) -> impl Iterator<Item = &'static str> {
+        let member = match &self.phase {
+            Phase::In(member) => Some(member),
+            Phase::Seeking | Phase::Learned(_) => None,
+        };
+        let registry = member.and_then(|member| member.registry());
+        registry.into_iter().flat_map(|registry| registry.unexpected().keys().copied())
+    }
+
+    /// Returns the voters according to our own voter, or else the potential voters that do not answer.
     pub fn voters(&self, now: Time) -> Vec<PeerId> {
         let Phase::In(member) = &self.phase else { return Vec::new() };
         match member.registry() {

@@ -203,6 +203,9 @@ pub struct Health {
     /// Hosts of other clusters with the same secret. Slots held there do not exclude clients here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherCluster>,
+    /// Why the registry of this host must not be trusted, or has halted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_fault: Option<String>,
 }
 
 /// A host of another cluster.

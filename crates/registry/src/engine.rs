@@ -289,6 +289,11 @@ impl Engine {
         })
     }
 
+    /// Returns the last entry that this voter has confirmed.
+    pub fn confirmed_by(&self, voter: VoterId) -> u64 {
+        self.raw.raft.prs().get(voter.get()).map_or(0, |progress| progress.matched)
+    }
+
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)

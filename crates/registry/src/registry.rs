@@ -78,6 +78,8 @@ pub struct Registry {
     received: Option<(VoterId, PeerId)>,
     unexpected: BTreeMap<&'static str, u64>,
     halted: Option<String>,
+    /// The evidence that this leader's log lacks confirmed data.
+    forgotten: Option<String>,
     out: Vec<Effect>,
 }
 
@@ -141,6 +143,7 @@ impl Registry {
             received: None,
             unexpected: BTreeMap::new(),
             halted: None,
+            forgotten: None,
             out: Vec::new(),
         };
         registry.write(Write::Replace(bytes));
@@ -198,6 +201,13 @@ impl Registry {
     /// This program does not understand its log.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
+    }
+
+    /// Returns the evidence that confirmed data was lost: when it led, a host referred to an entry or session that was
+    /// confirmed to it, and that the log does not have. Either a majority of the voters has restored an old file or has
+    /// a disk that drops synced writes, or that host is wrong; so the voter continues.
+    pub fn forgotten(&self) -> Option<&str> {
+        self.forgotten.as_deref()
     }
 
     pub fn file_length(&self) -> usize {

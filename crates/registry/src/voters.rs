@@ -1,7 +1,7 @@
 //! Chooses the voters, one configuration change at a time. A new voter starts as a learner, so that no majority waits
 //! for an empty log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_types::PeerId;
 
@@ -29,10 +29,12 @@ pub fn target(hosts: usize) -> usize {
     }
 }
 
+/// Returns the leader's next change. No host becomes a voter in the session in which it was `stuck`.
 pub fn plan(
     leader: VoterId,
     state: &State,
     lost: &BTreeSet<VoterId>,
+    stuck: &BTreeMap<PeerId, SessionId>,
     caught_up: impl Fn(VoterId) -> bool,
 ) -> Option<Change> {
     let conf = state.conf();
@@ -59,7 +61,7 @@ pub fn plan(
     if conf.learners.len() >= gone.len() + missing {
         return None;
     }
-    let (session, host) = candidate(state, lost)?;
+    let (session, host) = candidate(state, lost, stuck)?;
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
@@ -109,14 +111,21 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// The oldest session. A host without its file replaces its own voter.
-fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
+/// Returns the host with the oldest session among those that can vote and do not. A host without its file replaces its
+/// own voter.
+fn candidate(
+    state: &State,
+    lost: &BTreeSet<VoterId>,
+    stuck: &BTreeMap<PeerId, SessionId>,
+) -> Option<(SessionId, PeerId)> {
     let is_known = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
     };
+    let is_stuck =
+        |host| stuck.get(&host).is_some_and(|stuck| state.session_of(host).is_some_and(|(id, _)| id == *stuck));
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
     sessions
-        .filter(|(_, host)| can_vote(state, *host) && !is_known(*host))
+        .filter(|(_, host)| can_vote(state, *host) && !is_known(*host) && !is_stuck(*host))
         .min()
         .map(|(_, host)| host)
         .and_then(|host| state.session_of(host).map(|(session, _)| (session, host)))
@@ -140,14 +149,19 @@ mod tests {
     }
 
     fn open(state: &mut State, host: u64, keeps: bool) {
+        open_in(state, host, keeps, 0);
+    }
+
+    /// Opens a session in the host's process of this number.
+    fn open_in(state: &mut State, host: u64, keeps: bool, process: u64) {
         let host = PeerId::new(host);
         let ttl = Ttl::from_millis(1000).unwrap();
         state.apply(
             1,
             Command::Open {
                 host,
-                nonce: 1,
-                incarnation: Incarnation::default(),
+                nonce: 1 + process,
+                incarnation: Incarnation { process, opening: 0 },
                 ttl,
                 info: info(keeps),
                 voter: None,
@@ -161,7 +175,7 @@ mod tests {
     fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
         let mut done = Vec::new();
         let mut leader = VoterId::new(1);
-        while let Some(change) = plan(leader, state, lost, |_| true) {
+        while let Some(change) = plan(leader, state, lost, &BTreeMap::new(), |_| true) {
             done.push(format!("{change:?}").split([' ', '(']).next().unwrap_or_default().to_owned());
             let mut conf = state.conf().clone();
             let mut enlisted = None;
@@ -223,15 +237,36 @@ mod tests {
         assert_eq!(state.voter_records()[&VoterId::new(4)].host, PeerId::new(2));
     }
 
+    /// It has the oldest session among the hosts that do not vote.
+    #[test]
+    fn host_of_a_stuck_voter_is_not_chosen_in_that_session() {
+        let mut state = cluster(4);
+        settle(&mut state, &BTreeSet::new());
+        let (host, voter) = (PeerId::new(2), VoterId::new(2));
+        let session = state.session_of(host).unwrap().0;
+        let (lost, stuck) = (BTreeSet::from([voter]), BTreeMap::from([(host, session)]));
+        let enlisted =
+            |state: &State, stuck: &BTreeMap<_, _>| match plan(VoterId::new(1), state, &lost, stuck, |_| true) {
+                Some(Change::Enlist(_, record)) => record.host.get(),
+                other => panic!("{other:?}"),
+            };
+        assert_eq!((enlisted(&state, &BTreeMap::new()), enlisted(&state, &stuck)), (2, 4));
+        // The next process may have another disk.
+        state.apply(1, Command::Leave { session });
+        open_in(&mut state, 2, true, 1);
+        state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });
+        assert_eq!(enlisted(&state, &stuck), 2);
+    }
+
     #[test]
     fn host_without_data_directory_never_votes() {
         let mut state = cluster(2);
         (10..20).for_each(|host| open(&mut state, host, false));
-        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::new(), |_| true), None);
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::new(), &BTreeMap::new(), |_| true), None);
         let mut state = cluster(3);
         settle(&mut state, &BTreeSet::new());
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(3)).unwrap().0 });
-        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::from([VoterId::new(3)]), &BTreeMap::new(), |_| true), None);
         assert_eq!(state.members().len(), 3, "hosts with a data directory stay members");
     }
 
@@ -268,7 +303,7 @@ mod tests {
         let (voters, outgoing) = (BTreeSet::from([second, third]), BTreeSet::from([first, second]));
         state.configure(Conf { voters, outgoing, ..Conf::default() }, None);
         for (leader, change) in [(first, Change::Resign), (second, Change::Leave)] {
-            assert_eq!(plan(leader, &state, &BTreeSet::new(), |_| true), Some(change), "{leader}");
+            assert_eq!(plan(leader, &state, &BTreeSet::new(), &BTreeMap::new(), |_| true), Some(change), "{leader}");
         }
     }
 
@@ -279,7 +314,7 @@ mod tests {
         settle(&mut state, &BTreeSet::new());
         choose(&mut state, Some(&[1, 2]));
         let (leader, silent) = (VoterId::new(1), VoterId::new(2));
-        assert_eq!(plan(leader, &state, &BTreeSet::new(), |voter| voter != silent), None);
+        assert_eq!(plan(leader, &state, &BTreeSet::new(), &BTreeMap::new(), |voter| voter != silent), None);
         settle(&mut state, &BTreeSet::new());
         assert_eq!(voting(&state), [1, 2]);
     }

@@ -467,12 +467,32 @@ fn queries_are_answered_in_pages() {
     voter.answers.clear();
     voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });
     assert_eq!(voter.answers, []);
+    // A leader that is asked so, and leads still, has lost an entry.
+    assert_eq!(voter.registry.forgotten(), None);
+    voter.ask(Question::Renew { session, renewal: 1 });
+    voter.ticks(4);
+    assert!(voter.registry.forgotten().is_some_and(|why| why.contains("host 7 knows entry 1048576")));
+    voter.answers.clear();
     voter.ask(Question::Look { look: Look::Cluster, since: 0 });
     let Some(Answer::Found(Found::Cluster(view))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
     assert_eq!(
         (view.leader, view.sessions, view.voters),
         (Some(HOST), vec![(session, HOST, Ttl::from_millis(15_000).unwrap())], vec![(VoterId::new(1), HOST)])
     );
+}
+
+/// The session was opened in entries that the file does not have any more.
+#[test]
+fn renewal_of_an_unknown_session_shows_lost_entries() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    for (session, expected) in [(session, None), (SessionId::new(session.get() + 1), Some("session s2"))] {
+        voter.ask(Question::Renew { session, renewal: 1 });
+        voter.ticks(4);
+        let why = voter.registry.forgotten();
+        assert!(expected.map_or(why.is_none(), |words| why.is_some_and(|why| why.contains(words))), "{why:?}");
+    }
 }
 
 #[test]

@@ -353,7 +353,8 @@ impl<T: Transport> Driver<T> {
             Notice::SessionLost { .. }
             | Notice::OtherCluster { .. }
             | Notice::OtherVersion { .. }
-            | Notice::Halted(_) => {
+            | Notice::Halted(_)
+            | Notice::Forgotten(_) => {
                 tracing::error!("{words}");
             }
             _ => tracing::warn!("{words}"),

@@ -40,6 +40,7 @@ const FILES: &[(&str, &str)] = files! {
     "faults/catastrophe"
     "faults/partition"
     "beyond/hold-times"
+    "beyond/long-holds"
     "beyond/run-length"
     "beyond/slots"
     "beyond/slots-exponential"

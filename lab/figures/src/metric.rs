@@ -257,6 +257,13 @@ impl Metric {
             "longest wait of each trial, mean over the trials, less the mean wait; steady state",
             |run| run.spread.or_else(|| Some(run.steady?.mean_of_trial_max - run.steady?.mean)),
         ),
+        Self::new(
+            "trial-ratio",
+            "×",
+            "longest wait of each trial, mean over the trials, divided by the mean wait; steady state",
+            |run| Some(run.steady?.mean_of_trial_max / run.steady?.mean),
+        )
+        .without_interval(),
         Self::new("whole-mean", "s", "mean wait of all entries of the whole runs", |run| Some(run.whole?.mean)),
         Self::new("whole-max", "s", "longest wait of all trials, whole runs", |run| Some(run.whole?.max))
             .without_interval(),
@@ -498,6 +505,7 @@ mod tests {
             ("trial-max", 310.0),
             ("spread", 20.0),
             ("trial-spread", 10.0),
+            ("trial-ratio", 310.0 / 300.0),
             ("whole-mean", 100.0),
             ("whole-max", 120.0),
             ("whole-trial-max", 110.0),
@@ -534,7 +542,7 @@ mod tests {
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 41);
+        assert_eq!(Metric::ALL.len(), 42);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

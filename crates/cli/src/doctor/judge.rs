@@ -29,6 +29,7 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
         findings.extend(session(running));
         findings.extend(cluster(running));
         findings.extend(others(running));
+        findings.extend(registry(running));
         findings.push(voters(running));
         findings.push(versions(running));
         findings.extend(secret(running));
@@ -175,6 +176,12 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     findings
+}
+
+/// Reports a registry that has halted or lost confirmed data.
+fn registry(Running { about, .. }: &Running) -> Option<Finding> {
+    let fault = about.health.registry_fault.clone()?;
+    Some(finding(Level::Bad, "registry", fault))
 }
 
 /// Reports hosts of other clusters that grant slots of the same names.

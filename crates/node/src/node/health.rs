@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::{Draining, Node, Phase};
+use crate::notice;
 use crate::others::Other;
 use crate::{Error, Health, Name, OtherCluster, ResourceHealth, Stall};
 
@@ -30,6 +31,11 @@ impl Node {
             leaves,
             problem: problem.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
             resources: known.into_iter().map(of).collect(),
+            registry_fault: self
+                .session_state
+                .forgotten()
+                .map(notice::forgotten)
+                .or_else(|| self.session_state.halted().map(notice::halted)),
             others: self.others.iter().map(|(host, other)| self.other_cluster(host, other, now)).collect(),
         }
     }

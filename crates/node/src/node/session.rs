@@ -37,6 +37,13 @@ impl Node {
         {
             self.notice(Notice::Halted(why));
         }
+        if let Some(why) = self.session_state.forgotten().map(str::to_owned)
+            && self.incidents.forget()
+        {
+            self.notice(Notice::Forgotten(why));
+        }
+        let unexpected = self.session_state.unexpected().filter(|why| self.incidents.registry_drops(why));
+        unexpected.collect::<Vec<_>>().into_iter().for_each(|why| self.unexpected(why));
     }
 
     /// A leaving node ends its session once no request about a detached grant is pending: a grant that is persisted

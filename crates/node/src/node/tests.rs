@@ -16,6 +16,7 @@ mod removed;
 mod revoke;
 mod takeover;
 mod versions;
+mod voters;
 mod world;
 
 use std::collections::BTreeMap;

@@ -25,6 +25,8 @@ const LONG_ENTRY: usize = 128 << 10;
 const MOST_QUEUED: usize = 8192;
 /// So that others are served too.
 const MOST_OF_HOST: usize = 1024;
+/// A voter that confirms nothing for this many times `replace_after` is stuck, though its host has a session.
+const STUCK: u64 = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
@@ -51,6 +53,12 @@ pub(super) struct Lead {
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
     /// Since when the voter's host has had no session.
     absent: BTreeMap<VoterId, Time>,
+    /// Since when each voter that lags behind has confirmed nothing more than this entry.
+    behind: BTreeMap<VoterId, (Time, u64)>,
+    /// The hosts of voters that were stuck, with their sessions at that time: they are not chosen again.
+    stuck: BTreeMap<PeerId, SessionId>,
+    /// A host that knows an entry beyond the log as committed, and the first round that began later.
+    doubt: Option<(u64, PeerId, u64)>,
     pub(super) sent: SentEvents,
     ticks: u64,
 }
@@ -67,6 +75,9 @@ impl Lead {
             rounds: BTreeMap::new(),
             confirmed: Vec::new(),
             absent: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            doubt: None,
             sent: SentEvents::default(),
             ticks: 0,
         }
@@ -201,6 +212,7 @@ impl Registry {
     pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
         let applied = if self.config.makes(Mutation::YesBeforeApplied) { u64::MAX } else { self.applied };
         let Some(lead) = &mut self.lead else { return };
+        let last = rounds.iter().map(|(round, _)| *round).max().unwrap_or(0);
         for (round, index) in rounds {
             if let Some(mut renewals) = lead.rounds.remove(&round) {
                 if self.config.makes(Mutation::RoundBeforeRequest) {
@@ -210,6 +222,12 @@ impl Registry {
                 lead.confirmed.push((index, renewals));
             }
         }
+        if let Some((_, host, since)) = lead.doubt.take_if(|(round, ..)| *round <= last)
+            && since > self.engine.last_index()
+        {
+            self.on_forgotten(host, format!("entry {since}"));
+        }
+        let Some(lead) = &mut self.lead else { return };
         let (ready, later) = take(&mut lead.confirmed).into_iter().partition(|(index, _)| *index <= applied);
         lead.confirmed = later;
         for (session, renewal) in Vec::from_iter(ready).into_iter().flat_map(|(_, renewals)| renewals) {
@@ -226,7 +244,17 @@ impl Registry {
             }
         } else if self.state.is_over(session) {
             self.answer_to(origin, Answer::Over { session });
+        } else {
+            // Everything confirmed before the renewal is applied, so the session was opened in another history.
+            self.on_forgotten(origin.host, format!("session {session}"));
         }
+    }
+
+    fn on_forgotten(&mut self, host: PeerId, what: String) {
+        let last = self.engine.last_index();
+        self.forgotten.get_or_insert_with(|| {
+            format!("host {host} knows {what} as confirmed, and the log, which ends at entry {last}, does not have it")
+        });
     }
 
     pub(super) fn on_ask(&mut self, origin: Origin, question: Question, now: Time) {
@@ -276,6 +304,10 @@ impl Registry {
                 {
                     lead.queue.push_back((command, Some(origin)));
                 }
+            }
+            // Another voter may lead already. So this proves something only if a later round succeeds.
+            Question::Look { since, .. } if since > self.engine.last_index() => {
+                lead.doubt.get_or_insert((self.rounds + 1, origin.host, since));
             }
             // Retransmitted; this voter applies more soon.
             Question::Look { .. } => {}
@@ -362,8 +394,34 @@ impl Registry {
                 }
             }
         }
+        lost.extend(self.stuck_voters(now));
         lost.remove(&self.voter);
         lost
+    }
+
+    /// Returns the voters that have confirmed nothing for long, though their hosts have sessions: their disks hang, or
+    /// they have halted. Voters chosen by an administrator are not replaced.
+    fn stuck_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
+        let Some(lead) = self.lead.as_mut().filter(|_| self.state.chosen().is_none()) else { return BTreeSet::new() };
+        let mut stuck = BTreeSet::new();
+        lead.behind.retain(|voter, _| self.state.voter_records().contains_key(voter));
+        for (&voter, voter_record) in self.state.voter_records() {
+            if voter == self.voter || self.engine.has_caught_up(voter) {
+                lead.behind.remove(&voter);
+                continue;
+            }
+            let confirmed = self.engine.confirmed_by(voter);
+            let (since, before) = lead.behind.entry(voter).or_insert((now, confirmed));
+            if confirmed > *before {
+                (*since, *before) = (now, confirmed);
+            }
+            let session = self.state.session_of(voter_record.host);
+            if let Some((session, _)) = session.filter(|_| now >= *since + self.config.replace_after * STUCK) {
+                stuck.insert(voter);
+                lead.stuck.insert(voter_record.host, session);
+            }
+        }
+        stuck
     }
 
     fn change_voters(&mut self, now: Time) {
@@ -372,9 +430,9 @@ impl Registry {
         }
         let lost = self.lost_voters(now);
         let engine = &self.engine;
-        let Some(change) = voters::plan(self.voter, &self.state, &lost, |voter| engine.has_caught_up(voter)) else {
-            return;
-        };
+        let Some(Lead { stuck, .. }) = &self.lead else { return };
+        let plan = voters::plan(self.voter, &self.state, &lost, stuck, |voter| engine.has_caught_up(voter));
+        let Some(change) = plan else { return };
         let single = |kind, voter: VoterId| {
             let mut single = ConfChangeSingle { node_id: voter.get(), ..ConfChangeSingle::default() };
             single.set_change_type(kind);

@@ -11,6 +11,9 @@ use peerlock_types::{Key, PeerId, Time, mix};
 
 use crate::deliveries::Deliveries;
 
+/// A recovered registry skips this many generations.
+const GAP: u64 = 65_536;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The session has ended.
@@ -39,6 +42,8 @@ pub enum Violation {
     Unwritten(SessionId, SessionId),
     SetVoters(String),
     Unexpected(PeerId, String),
+    /// A leader notices that its log lacks confirmed data.
+    Forgotten(PeerId),
 }
 
 #[derive(Default)]
@@ -189,6 +194,9 @@ impl Watch {
         }
         match beliefs.iter().find(|(_, _, session)| self.ended.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
+            None if member.registry().is_some_and(|registry| registry.forgotten().is_some()) => {
+                Err(Violation::Forgotten(at))
+            }
             None if member.unexpected() > 0 => Err(Violation::Unexpected(at, "a message".to_owned())),
             None => match member.registry().filter(|registry| !registry.unexpected().is_empty()) {
                 Some(registry) => Err(Violation::Unexpected(at, format!("{:?}", registry.unexpected()))),
@@ -221,7 +229,12 @@ impl Watch {
         Ok(())
     }
 
-    pub fn on_opened(&self, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+    /// Slots are granted from now on, if a recovered registry opened this generation: an event of the registry before it
+    /// may arrive late.
+    pub fn on_opened(&self, generation: u64, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+        if generation < GAP {
+            return Ok(());
+        }
         match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
             None => Ok(()),
@@ -307,7 +320,8 @@ impl Watch {
     /// A view contains the process's own session, unless that has ended.
     pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
         let stands = |session: &SessionId| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
-        let is_there = |session: &SessionId| stands(session) || self.ended.contains(session);
+        let is_over = |session: &SessionId| self.ended.contains(session) || self.doubtful.contains(session);
+        let is_there = |session: &SessionId| stands(session) || is_over(session);
         match asked_as.filter(|session| !is_there(session)) {
             Some(session) => Err(Violation::Unseen(at, session.to_string())),
             None => Ok(()),

@@ -121,7 +121,11 @@ fn advice_for_an_agent_stops_no_job() {
 #[test]
 fn each_problem_is_the_only_finding() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
-    let cases: [(Change, &str); 10] = [
+    let cases: [(Change, &str); 11] = [
+        (
+            |about, _, _| about["health"]["registry_fault"] = json!("the registry has halted on this host: because"),
+            "bad registry the registry has halted on this host",
+        ),
         (|about, _, _| about["program"]["commit"] = json!("old"), "warn agent version "),
         (|about, _, _| about["health"]["leaves"] = json!(true), "warn agent version "),
         (

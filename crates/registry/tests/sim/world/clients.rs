@@ -170,7 +170,7 @@ impl World {
         let is_new = self.watch.on_event(self.now, peer(host), &resource, session, generation, kind)?;
         self.hosts[host].generations.insert(resource.clone(), generation);
         if matches!(kind, EventKind::Opened { .. }) {
-            self.watch.on_opened(&self.beliefs())?;
+            self.watch.on_opened(generation, &self.beliefs())?;
         }
         if let EventKind::Opened { asked, .. } = kind
             && is_new
