@@ -22,11 +22,8 @@ pub struct Waits {
 pub struct Second {
     /// The second since the start.
     pub at_s: u64,
-    /// Number of grants.
     pub entries: u64,
-    /// Mean wait.
     pub mean_ms: f64,
-    /// Longest wait.
     pub max_ms: f64,
 }
 
@@ -48,12 +45,10 @@ impl Waits {
         }
     }
 
-    /// Returns the number of grants since the start.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Returns the recorded seconds up to this one.
     pub fn until(&self, now_s: u64) -> Vec<Second> {
         self.seconds.iter().filter(|second| second.at_s + RETAINED > now_s).copied().collect()
     }

@@ -7,13 +7,11 @@ use tokio::sync::{oneshot, watch};
 use crate::grant::{Grant, LeaseStatus};
 use crate::{Counters, Error, Health, Name, Progress};
 
-/// A command of a handle.
 pub enum Command {
     Acquire {
         wanted: Wanted,
         waiter: Waiter,
     },
-    /// Resumes a grant of an earlier process.
     Resume {
         name: Name,
         note: String,
@@ -31,7 +29,6 @@ pub enum Command {
     Detach {
         ticket: TicketId,
     },
-    /// Returns the ticket of a detached grant.
     Find {
         note: String,
         reply: oneshot::Sender<Found>,
@@ -59,18 +56,15 @@ pub enum Command {
 
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// The result of [`Command::Find`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Here(TicketId),
-    /// It was revoked.
     Revoked(Error),
     /// The grants of earlier processes are not all known yet.
     NotYet,
     Nowhere,
 }
 
-/// A client that waits for a grant.
 pub struct Waiter {
     pub number: u64,
     pub reply: Reply<Grant>,
@@ -81,7 +75,6 @@ pub struct Waiter {
 
 /// The receiver of the node's answer to a call.
 pub enum Call {
-    /// A request for a slot of this resource, with the ID of a grant that may outlive this process.
     Acquire(Name, Option<String>, Waiter),
     Reply(Reply<Answer>),
 }

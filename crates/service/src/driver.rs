@@ -33,7 +33,6 @@ const TURNS: u32 = 128;
 /// A host of another cluster is reported for this long after it was met, if this peer was not told to join it.
 const LATELY: Duration = Duration::from_secs(3600);
 
-/// The state of the task: the node, its transport, and the pending answers.
 pub struct Driver<T> {
     transport: T,
     node: Node,
@@ -58,7 +57,6 @@ pub struct Driver<T> {
     named: BTreeMap<TicketId, String>,
     /// The latest revoked ones with the reason, for clients that renew them.
     revoked: VecDeque<(String, Error)>,
-    /// The ticket of each waiter.
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
     /// The peer stops if it finds no member to join.
@@ -73,7 +71,6 @@ pub struct Driver<T> {
     /// All handles are dropped.
     abandoned: bool,
     left: bool,
-    /// The registry has confirmed it.
     confirmed: bool,
 }
 
@@ -119,7 +116,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Runs until the peer has left.
     pub async fn run(mut self, mut awake: Awake) {
         self.step(Input::Start { join: self.join.clone() });
         // Reset only when it changes, which most steps do not.
@@ -208,7 +204,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Passes an input to the node and executes its effects.
     fn step_at(&mut self, now: Time, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
@@ -247,7 +242,6 @@ impl<T: Transport> Driver<T> {
         self.transport.flush();
     }
 
-    /// Writes takeover records before any other effect.
     fn record(&mut self, effects: &mut Vec<Effect>) {
         let last = effects.iter().rposition(|effect| matches!(effect, Effect::Record(_)));
         let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
@@ -485,7 +479,6 @@ impl<T: Transport> Driver<T> {
         let is_it = |call: &Call| matches!(call, Call::Acquire(_, _, waiting) if waiting.number == waiter);
         let Some(call) = self.calls.iter().find_map(|(call, asked)| is_it(asked).then_some(*call)) else { return };
         self.step(Input::GiveUp { call });
-        // The step may have answered it.
         self.calls.remove(&call);
     }
 
@@ -519,7 +512,6 @@ impl<T: Transport> Driver<T> {
         note.into_iter().for_each(|note| self.name(ticket, note));
     }
 
-    /// Records the ID of a grant.
     fn name(&mut self, ticket: TicketId, note: String) {
         self.named.insert(ticket, note.clone());
         self.notes.insert(note, ticket);
@@ -572,7 +564,6 @@ pub fn random() -> u64 {
     getrandom::u64().expect("the operating system has a random source")
 }
 
-/// Returns a random stream with a random seed.
 pub fn random_stream() -> Rng {
     Rng::new(random())
 }

@@ -270,18 +270,12 @@ impl Service {
     }
 
     /// As [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses it.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
     pub fn hold(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Client)
     }
 
     /// As [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
     /// [detached](Grant::detach), it is valid until its lease expires, and later processes of this host know its ID.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
     pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Registry)
     }
@@ -418,33 +412,21 @@ impl Service {
     }
 
     /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] has all.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.read(Node::peers).await
     }
 
     /// Returns the counters of this peer.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
         self.send(|reply| Command::Counters { reply }).await
     }
 
     /// Returns the health of this peer from local state, also without a quorum.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn health(&self) -> Result<Health, Error> {
         self.send(|reply| Command::Health { reply }).await
     }
 
     /// Returns the internal state of this peer.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn inspect(&self) -> Result<Inspection, Error> {
         self.read(Node::inspect).await
     }
