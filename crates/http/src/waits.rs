@@ -22,8 +22,11 @@ pub struct Waits {
 pub struct Second {
     /// The second since the start.
     pub at_s: u64,
+    /// Number of grants.
     pub entries: u64,
+    /// Mean wait.
     pub mean_ms: f64,
+    /// Longest wait.
     pub max_ms: f64,
 }
 

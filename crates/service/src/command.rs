@@ -1,6 +1,6 @@
 //! Commands of the handles to the task that owns a node, and its pending answers.
 
-use peerlock_node::{Answer, Input, Node, TicketId, Wanted};
+use peerlock_node::{Answer, Input, Node, TicketId};
 use peerlock_types::Time;
 use tokio::sync::{oneshot, watch};
 
@@ -8,14 +8,12 @@ use crate::grant::{Grant, LeaseStatus};
 use crate::{Counters, Error, Health, Name, Progress};
 
 pub enum Command {
-    Acquire {
-        wanted: Wanted,
-        waiter: Waiter,
-    },
-    Resume {
+    /// Requests or resumes a slot of this resource, with the ID of a grant that may outlive this process.
+    Wait {
         name: Name,
-        note: String,
+        note: Option<String>,
         waiter: Waiter,
+        input: Box<dyn FnOnce(u64) -> Input + Send>,
     },
     /// The future of this waiter was dropped.
     Forget {
@@ -43,12 +41,8 @@ pub enum Command {
     Health {
         reply: oneshot::Sender<Health>,
     },
-    Drain {
-        reply: oneshot::Sender<()>,
-    },
-    Close {
-        reply: oneshot::Sender<()>,
-    },
+    /// Passes [`Input::Drain`] or [`Input::Close`] to the node.
+    Drain(Input, oneshot::Sender<()>),
     Leave {
         reply: oneshot::Sender<bool>,
     },

@@ -376,14 +376,9 @@ impl<T: Transport> Driver<T> {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Acquire { wanted, waiter } => {
-                let note = wanted.detached.clone().or_else(|| wanted.taken_over_as.clone());
-                let call = self.call(Call::Acquire(wanted.name.clone(), note, waiter));
-                self.step(Input::Acquire { call, wanted });
-            }
-            Command::Resume { name, note, waiter } => {
-                let call = self.call(Call::Acquire(name.clone(), Some(note.clone()), waiter));
-                self.step(Input::Resume { call, name, note });
+            Command::Wait { name, note, waiter, input } => {
+                let call = self.call(Call::Acquire(name, note, waiter));
+                self.step(input(call));
             }
             Command::Forget { waiter } => self.forget(waiter),
             Command::Drop { ticket } => {
@@ -406,13 +401,9 @@ impl<T: Transport> Driver<T> {
                 _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
             Command::Health { reply } => _ = reply.send(self.health()),
-            Command::Drain { reply } => {
+            Command::Drain(input, reply) => {
                 self.draining.push(reply);
-                self.step(Input::Drain);
-            }
-            Command::Close { reply } => {
-                self.draining.push(reply);
-                self.step(Input::Close);
+                self.step(input);
             }
             Command::Leave { reply } => {
                 self.leaving.push(reply);

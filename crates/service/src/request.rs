@@ -41,7 +41,7 @@ pub(crate) enum Keeping {
 /// assert_eq!((plain.slots, more.slots), (None, Some(3)));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(ToSchema), schema(description = "A request for a slot."))]
 #[serde(default, deny_unknown_fields)]
 #[must_use = "a request has no effect until it is acquired"]
 #[non_exhaustive]
