@@ -37,7 +37,6 @@ struct Shared {
     times: Times,
     /// The resources with their own metrics.
     labelled: Labelled,
-    /// Recent events.
     log: Arc<Log>,
     program: Program,
     files: Option<Arc<dyn Files>>,
@@ -99,7 +98,6 @@ impl App {
         &self.shared.service
     }
 
-    /// Answers a query or an administrative verb.
     pub(crate) async fn call<V: Verb>(&self, verb: V) -> Result<Json<V::Reply>, Failure> {
         Ok(Json(self.service().call(verb).await?))
     }
@@ -120,7 +118,6 @@ impl App {
         &self.shared.program
     }
 
-    /// Returns the configuration files, if there are any.
     pub(crate) fn files(&self) -> Option<&dyn Files> {
         self.shared.files.as_deref()
     }
@@ -156,13 +153,11 @@ impl App {
         self.shared.connections.closed().await;
     }
 
-    /// Returns the routes of the API and of the page.
     fn router(&self) -> Router {
         let (router, _) = self.routes().split_for_parts();
         router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
     }
 
-    /// Returns the API's routes with their documentation.
     fn routes(&self) -> OpenApiRouter {
         let routes = resources::routes()
             .merge(admin::routes())

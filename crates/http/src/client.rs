@@ -98,9 +98,6 @@ impl Agent {
     }
 
     /// Acquires a slot that stays held until its lease expires, even if this client ends.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn acquire(&self, request: &Request) -> Result<Granted, Error> {
         let path = resource(&request.name, "/acquire")?;
         self.in_time(request, self.fetch(Method::POST, &path, Some(request))).await
@@ -166,9 +163,6 @@ impl Agent {
     }
 
     /// Returns all resources of the cluster, by name.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
         self.list(&Listing::default()).await
     }
@@ -184,9 +178,6 @@ impl Agent {
     peerlock_service::verbs!(async_methods);
 
     /// Sends a query or an administrative verb.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
         let fields = serde_json::to_value(&verb).map_err(|error| self.broken(&error))?;
         let name = verb.resource().map_or_else(String::new, |name| encoded(name.as_str()));
@@ -203,41 +194,26 @@ impl Agent {
     }
 
     /// Returns all known peers, the agent itself first.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.get("/v1/peers").await
     }
 
     /// Returns the agent itself, with its health.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn about(&self) -> Result<AgentView, Error> {
         self.get("/v1/agent").await
     }
 
     /// Drains the agent: it grants no more slots, and stops once its grants have ended.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn drain(&self) -> Result<(), Error> {
         self.ask(Method::POST, "/v1/drain", None::<&()>).await.map(Done::into)
     }
 
     /// Reloads the agent's files. Returns which secret it uses now.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn reload(&self) -> Result<SecretView, Error> {
         self.ask(Method::POST, "/v1/reload", None::<&()>).await
     }
 
     /// Streams the agent's events from now on, of one resource or of all.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn events(&self, name: Option<&str>) -> Result<Events, Error> {
         let name = name.map(|name| name.parse::<Name>().map(|name| format!("?name={}", encoded(name.as_str()))));
         let path = format!("/v1/events{}", name.transpose()?.unwrap_or_default());
@@ -475,9 +451,6 @@ pub struct Events {
 
 impl Events {
     /// Returns the next event; `None` when the agent has stopped. Skips unknown kinds. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`Error::Broken`].
     pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
         while let Some(line) = self.lines.next().await? {
             let Some(data) = line.strip_prefix(b"data: ") else { continue };

@@ -17,12 +17,10 @@ pub struct Site {
 pub(crate) struct Connections {
     /// Set at shutdown. The process waits for each task that has a receiver.
     closing: watch::Sender<bool>,
-    /// Connections so far.
     accepted: AtomicU64,
 }
 
 impl Connections {
-    /// Returns how many are open, and how many there have been.
     pub fn count(&self) -> (usize, u64) {
         (self.closing.receiver_count(), self.accepted.load(Ordering::Relaxed))
     }
@@ -33,7 +31,6 @@ impl Connections {
         self.closing.subscribe()
     }
 
-    /// Resolves at shutdown.
     pub async fn closed(&self) {
         // The sender lives as long as `self`.
         _ = self.closing.subscribe().wait_for(|closing| *closing).await;

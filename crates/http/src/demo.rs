@@ -99,9 +99,9 @@ struct Settings {
 impl Demo {
     /// Creates a demo without peers, and the receiver of its commands.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<DemoCommand>) {
-        let (commands, wished) = mpsc::unbounded_channel();
+        let (commands, received) = mpsc::unbounded_channel();
         let (watch, connections, clients) = (Arc::new(Watch::of_demo()), Arc::default(), Arc::default());
-        (Self { watch, connections, commands, clients }, wished)
+        (Self { watch, connections, commands, clients }, received)
     }
 
     /// Adds a peer, or replaces one that was restarted.

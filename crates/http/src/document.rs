@@ -79,8 +79,8 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
             _ => None,
         });
         // Without a constant field, the tag is the only field.
-        let Some(told_by) = tag.or_else(|| variant.required.first().cloned()) else { continue };
-        let title = format!("{name}{}", camel(&told_by));
+        let Some(label) = tag.or_else(|| variant.required.first().cloned()) else { continue };
+        let title = format!("{name}{}", camel(&label));
         for inner in variant.properties.values_mut() {
             if matches!(inner, RefOr::T(Schema::Object(object)) if !object.properties.is_empty()) {
                 let named = format!("{title}Body");

@@ -35,7 +35,6 @@ pub struct Log {
     /// Prefix of the event IDs, which differs between processes.
     process: u32,
     buffer: Mutex<Buffer>,
-    /// The last number.
     last: watch::Sender<u64>,
 }
 

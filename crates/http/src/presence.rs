@@ -52,14 +52,12 @@ impl From<TcpStream> for Stream<tcp::OwnedWriteHalf> {
 }
 
 impl<W> Stream<W> {
-    /// Returns the receiving half.
     pub fn client(&self) -> Arc<Client> {
         Arc::clone(&self.client)
     }
 }
 
 impl Client {
-    /// Returns the type of the connection.
     pub fn link(&self) -> Link {
         match self {
             Self::Unix(_) => Link::Unix,

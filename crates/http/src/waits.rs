@@ -48,12 +48,10 @@ impl Waits {
         }
     }
 
-    /// Returns the number of grants since the start.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Returns the recorded seconds up to this one.
     pub fn until(&self, now_s: u64) -> Vec<Second> {
         self.seconds.iter().filter(|second| second.at_s + RETAINED > now_s).copied().collect()
     }

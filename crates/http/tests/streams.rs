@@ -275,7 +275,7 @@ async fn health_is_ok_until_the_agent_leaves() {
     inside.lost().await;
     let answer = stand.ask("GET", "/healthz", &[], "").await;
     assert_eq!(answer.status, 503, "{}", answer.body);
-    assert!(answer.json()["message"].as_str().unwrap().contains("stops"), "{}", answer.body);
+    assert!(answer.json()["message"].as_str().unwrap().contains("stopping"), "{}", answer.body);
     drop(inside);
     drains.await.unwrap();
     stand.service.leave().await;

@@ -1,5 +1,5 @@
-//! A fenced write: a holder that was frozen past the end of its lease, and does not know it, cannot do harm, because
-//! the store refuses smaller fencing numbers than it has seen.
+//! A fenced write: a holder that was frozen beyond its lease does no harm, because the store refuses smaller fencing
+//! numbers than its last one.
 //!
 //! `cargo run -p peerlock --example fenced_write`
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use peerlock::Error;
 use peerlock::testing::Network;
 
-/// A store that remembers the largest fencing number of each slot. Any database can: `UPDATE … WHERE fencing <= $1`.
+/// A store with the largest fencing number of each slot. In a database: `UPDATE … WHERE fencing <= $1`.
 #[derive(Default)]
 struct Store {
     found: BTreeMap<u32, u64>,
@@ -19,7 +19,7 @@ impl Store {
     fn write(&mut self, slot: u32, fencing: u64, text: &str) -> Result<(), String> {
         let found = self.found.entry(slot).or_default();
         if fencing < *found {
-            return Err(format!("{fencing} comes too late: {found} has written already"));
+            return Err(format!("{fencing} is too late: {found} has already written"));
         }
         *found = fencing;
         self.text = text.to_owned();
@@ -34,13 +34,13 @@ pub(crate) async fn main() -> Result<(), Error> {
 
     let frozen = client.acquire("ledger").await?;
     let (slot, fencing) = (frozen.slot(), frozen.fencing());
-    store.write(slot, fencing, "first").expect("it is inside");
-    drop(frozen); // As if its lease had ended while it was frozen: it still has its number.
+    store.write(slot, fencing, "first").expect("it holds the slot");
+    drop(frozen); // As if its lease had expired while it was frozen: it still has its number.
 
     let next = client.acquire("ledger").await?;
-    store.write(next.slot(), next.fencing(), "second").expect("it is inside");
+    store.write(next.slot(), next.fencing(), "second").expect("it holds the slot");
 
-    let refused = store.write(slot, fencing, "first again").expect_err("it has woken up, and is late");
+    let refused = store.write(slot, fencing, "first again").expect_err("its lease has expired");
     println!("refused: {refused}");
     assert_eq!(store.text, "second");
     Ok(())

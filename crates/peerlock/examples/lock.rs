@@ -1,4 +1,4 @@
-//! A lock: two processes, played by two peers on loopback, take turns.
+//! A lock: two peers on loopback take turns.
 //!
 //! `cargo run -p peerlock --example lock`
 
@@ -8,7 +8,7 @@ use peerlock::{Client, Peer, Secret};
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    // Where an agent runs, `peerlock::Agent::here()?.client()` is all that is needed instead.
+    // With an agent, `peerlock::Agent::here()?.client()` replaces these lines.
     let secret = Secret::generate();
     let builder = || Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret.clone());
     let one = builder().start().await?;
@@ -24,8 +24,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn turn(client: Client) -> Result<(), peerlock::Error> {
-    let grant = client.acquire("nightly-backup").await?; // Waits until it is our turn.
-    println!("inside, with fencing number {}", grant.fencing());
-    // … whatever must not be done twice at a time
+    let grant = client.acquire("nightly-backup").await?;
+    println!("fencing number {}", grant.fencing());
+    // … the work that must not run twice at a time
     grant.release().await
 }

@@ -1,4 +1,4 @@
-//! Lost and cancelled: work that stops when its slot is lost, and a wait that is given up.
+//! Loss and cancellation: work that stops when its slot is lost, and three ways to limit a wait.
 //!
 //! `cargo run -p peerlock --example lost`
 
@@ -13,41 +13,40 @@ pub(crate) async fn main() -> Result<(), Error> {
     let network = Network::new();
     let (peer, other) = (network.peer().await?, network.peer().await?);
 
-    let inside = peer.client().acquire("deploy").await?;
+    let grant = peer.client().acquire("deploy").await?;
     give_up(&other.client()).await?;
 
-    // The peer stops, as an agent does on SIGTERM: whoever is inside is told, and has the grace to stop in.
-    let (worked, ()) = tokio::join!(work(inside), peer.drain());
+    // The peer stops, as an agent does on SIGTERM: the holder is notified, and has the grace to stop.
+    let (worked, ()) = tokio::join!(work(grant), peer.drain());
     assert!(!worked, "the slot was lost before the work was done");
     peer.leave().await;
 
-    // Whoever waited elsewhere goes on.
     other.client().acquire("deploy").await?.release().await
 }
 
-/// Works for as long as the slot is ours: whether that was long enough.
+/// Works until the slot is lost. Returns whether the work was done before.
 async fn work(grant: Grant) -> bool {
     let done = tokio::select! {
         () = sleep(Duration::from_secs(3600)) => true,
         () = grant.lost() => false,
     };
-    println!("{}", if done { "done" } else { "lost: what was begun is undone" });
+    println!("{}", if done { "done" } else { "lost: undoing the work" });
     done
 }
 
-/// Three ways not to wait for ever. After each of them nothing is held, and nothing waited for.
+/// Three ways to limit a wait. After each of them no slot is held, and no request waits.
 async fn give_up(client: &Client) -> Result<(), Error> {
     let a_moment = Duration::from_millis(50);
-    let late = client.acquire(Request::new("deploy").wait(a_moment)).await.expect_err("somebody is inside");
+    let late = client.acquire(Request::new("deploy").wait(a_moment)).await.expect_err("the slot is held");
     assert_eq!(late.class(), Class::NotAcquired);
     println!("{late}");
 
-    // Dropping the future withdraws, however that comes about.
+    // Dropping the future withdraws the request.
     let cancelled = timeout(a_moment, client.acquire("deploy")).await;
     assert!(cancelled.is_err());
 
     assert!(client.try_acquire("deploy").await?.is_none());
     let shown = client.show("deploy").await?;
-    assert!(shown.queue.is_empty(), "nobody waits: {shown:?}");
+    assert!(shown.queue.is_empty(), "no request waits: {shown:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A pool of workers, of which three work at a time, on whatever machines they are.
+//! A pool of workers on several machines, of which three work at a time.
 //!
 //! `cargo run -p peerlock --example worker_pool`
 
@@ -15,7 +15,7 @@ const SLOTS: u32 = 3;
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Error> {
-    // Two machines, played without sockets.
+    // Two machines, without sockets.
     let network = Network::new();
     let machines = [network.peer().await?.client(), network.peer().await?.client()];
 

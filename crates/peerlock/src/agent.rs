@@ -7,19 +7,18 @@ use peerlock_service::places;
 
 use crate::{Client, Error, StartError};
 
-/// The agent of this machine (`peerlock agent`), through its socket. A process that may use the socket needs no secret
-/// and is no member of the cluster. Copies share their connections. Nothing is connected before something is asked.
+/// An agent (`peerlock agent`) and its API. A process that may use its socket needs no secret. Clones share their
+/// connections. Connects on the first call.
 #[derive(Clone, Debug)]
 pub struct Agent(pub(crate) client::Agent);
 
 impl Agent {
-    /// The agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's commands ask.
-    /// One at `host:port` gets the bearer [token](Agent::token) of the environment.
+    /// Returns the agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's commands
+    /// use. An agent at `host:port` gets the bearer [token](Agent::token) of the environment.
     ///
     /// # Errors
-    /// [`StartError::Endpoint`] or [`StartError::Places`] if there is no such place; [`StartError::Token`] if the token
-    /// cannot be used. Whether an agent is there is found
-    /// out when it is asked.
+    /// [`StartError::Endpoint`] or [`StartError::Places`] if the endpoint is invalid or unknown; [`StartError::Token`] if
+    /// the token cannot be used.
     pub fn here() -> Result<Self, StartError> {
         match Self::named()? {
             Some(endpoint @ Endpoint::Tcp(_)) => Ok(Self::at(endpoint, Self::token()?)),
@@ -28,15 +27,15 @@ impl Agent {
         }
     }
 
-    /// The agent at an endpoint, with its bearer token if it wants one.
+    /// Returns the agent at an endpoint, with its bearer token if it needs one.
     pub fn at(endpoint: Endpoint, token: Option<Token>) -> Self {
         Self(client::Agent::new(endpoint, token))
     }
 
-    /// What `$PEERLOCK_AGENT` names, if it names anything.
+    /// Returns the endpoint in `$PEERLOCK_AGENT`, if it is set.
     ///
     /// # Errors
-    /// [`StartError::Endpoint`] if that is no place.
+    /// [`StartError::Endpoint`] if it is invalid.
     pub fn named() -> Result<Option<Endpoint>, StartError> {
         let Some(text) = env::var_os("PEERLOCK_AGENT").filter(|text| !text.is_empty()) else { return Ok(None) };
         text.to_string_lossy().parse().map(Some).map_err(StartError::Endpoint)
@@ -46,7 +45,7 @@ impl Agent {
     /// either is set.
     ///
     /// # Errors
-    /// [`StartError::Token`] if the file cannot be read, or that is no token.
+    /// [`StartError::Token`] if the file cannot be read, or the token is invalid.
     pub fn token() -> Result<Option<Token>, StartError> {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let unusable = |from: String, why: String| StartError::Token { from, why };
@@ -62,23 +61,20 @@ impl Agent {
         Token::new(&text).map(Some).map_err(|error| unusable(from, error.to_string()))
     }
 
-    /// Where it is.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         self.0.endpoint()
     }
 
-    /// Has it let nobody in any more, and leave when those who hold slots have given them back.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Drains the agent: it grants no more slots, and stops once its grants have ended.
     pub async fn drain(&self) -> Result<(), Error> {
         self.0.drain().await
     }
 
-    /// Returns the process of the agent that is there now, or `None` if there is none.
+    /// Returns the process of the agent, or `None` if no agent runs.
     ///
     /// # Errors
-    /// See [`Error`]: an agent is there and does not answer, or has ended while it was asked.
+    /// See [`Error`]: an agent runs but does not answer.
     pub async fn process(&self) -> Result<Option<u32>, Error> {
         match self.0.about().await {
             Ok(about) => Ok(Some(about.pid)),
@@ -87,7 +83,7 @@ impl Agent {
         }
     }
 
-    /// A handle with the verbs: all its clients share one agent.
+    /// Returns a client.
     pub fn client(&self) -> Client {
         Client::Agent(self.clone())
     }

@@ -1,4 +1,4 @@
-//! One set of verbs, whoever is asked.
+//! The client of a peer or agent.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::hold::{Hold, RETRY};
 use crate::{Agent, Grant, Peer, waiting};
 
-/// Whom this process asks for slots. Copies are the same client.
+/// A client of a peer in this process or of an agent. Clones are the same client.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock::Error> {
@@ -23,7 +23,7 @@ use crate::{Agent, Grant, Peer, waiting};
 ///
 /// # let client = peerlock::testing::Network::new().peer().await?.client();
 /// let grant = client.acquire(Request::new("nightly-backup").slots(3).wait(Duration::from_secs(60))).await?;
-/// println!("inside with fencing number {}", grant.fencing());
+/// println!("fencing number {}", grant.fencing());
 /// grant.release().await?;
 ///
 /// let grant = client.acquire("invoices").await?;
@@ -35,7 +35,7 @@ use crate::{Agent, Grant, Peer, waiting};
 pub enum Client {
     /// A member of the cluster in this process.
     Peer(Peer),
-    /// The agent of this machine, which is one.
+    /// An agent.
     Agent(Agent),
 }
 
@@ -52,22 +52,19 @@ impl From<Agent> for Client {
 }
 
 impl Client {
-    /// Waits in line for a slot, and holds it until the [`Grant`] is dropped or released; its lease is renewed in the
-    /// background. Dropping the future withdraws, or gives back what was granted meanwhile.
+    /// Waits for a slot, and holds it until the [`Grant`] is dropped or released. The lease is renewed in the
+    /// background. Dropping the future withdraws the request, or releases the grant.
     ///
-    /// A request that waits at an agent which ends is made again at the next one, within the same
-    /// [`wait`](Request::wait), if that one is there within 30 seconds. Its place in the queue is a new one.
+    /// If the agent ends during the wait, the request is repeated at the next one, if that starts within 30 seconds: in
+    /// the same [`wait`](Request::wait), at a new queue position.
     ///
     /// # Errors
-    /// See [`Error`]. Whatever they say, nothing is held and nothing waited for.
+    /// See [`Error`]. After any error, no slot is held and no request waits.
     pub async fn acquire(&self, request: impl Into<Request>) -> Result<Grant, Error> {
         self.acquire_showing(request, |_| {}).await
     }
 
-    /// As [`acquire`](Self::acquire), and tells of the place in line whenever it changes.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire), and calls `progress` whenever the queue position changes.
     pub async fn acquire_showing(
         &self,
         request: impl Into<Request>,
@@ -82,15 +79,15 @@ impl Client {
             }
             Self::Agent(_) => {
                 let (_, grace) = request.lease();
-                Grant::retained(self.hold(request, progress).await?, grace).await
+                Grant::maintained(self.hold(request, progress).await?, grace).await
             }
         }
     }
 
-    /// A slot if one is free and nobody waits for it.
+    /// Acquires a slot if one is free and no other request waits; otherwise returns `None`.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), but that others were first is no error.
+    /// As [`acquire`](Self::acquire), except [`Error::NotAcquired`].
     pub async fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
         match self.acquire(request.into().try_only()).await {
             Ok(grant) => Ok(Some(grant)),
@@ -99,20 +96,14 @@ impl Client {
         }
     }
 
-    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease: for those who
-    /// want to lose the slot when they are frozen.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease, so that a frozen
+    /// caller loses the slot.
     pub async fn hold(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Hold, Error> {
         self.hold_with(request, progress, || sleep(RETRY)).await
     }
 
-    /// As [`hold`](Self::hold). When the agent ends during the wait, calls `absent` again and again until the next one
-    /// is there: it may start it, and sets how often that one is looked for.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`hold`](Self::hold). If the agent ends during the wait, calls `absent` before each attempt to reach the next
+    /// one, which it may start.
     pub async fn hold_with<F: Future<Output = ()>>(
         &self,
         request: impl Into<Request>,
@@ -134,13 +125,9 @@ impl Client {
         }
     }
 
-    /// Waits in line for a slot that then stands until its lease ends, whatever becomes of this process, unless
-    /// somebody [renews](Self::renew) or [releases](Self::release) it by the name that this returns. It is not asked
-    /// for again if the agent ends meanwhile: that may have granted it without a word, and the slot then stays held
-    /// until its lease ends.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Waits for a slot that stays held until its lease expires, even if this process ends, unless it is
+    /// [renewed](Self::renew) or [released](Self::release) by the grant's ID. The request is not repeated if the agent
+    /// ends: that agent may have granted it without an answer, and the slot then stays held until its lease expires.
     pub async fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
         match self {
             Self::Peer(peer) => {
@@ -154,10 +141,10 @@ impl Client {
         }
     }
 
-    /// Renews the lease of a detached grant: how long it stands, counted from before this was called.
+    /// Renews a detached grant. Returns its lease, counted from before the call.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         match self {
             Self::Peer(peer) => {
@@ -168,10 +155,10 @@ impl Client {
         }
     }
 
-    /// Gives a detached grant back.
+    /// Releases a detached grant.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it did not stand any more.
+    /// [`Error::Lost`] if the grant was no longer valid.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         match self {
             Self::Peer(peer) => peer.service.release(&grant.parse()?).await,
@@ -189,15 +176,12 @@ impl Client {
         }
     }
 
-    /// All resources of the cluster, by name.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Returns all resources of the cluster, by name.
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
         self.list(&Listing::default()).await
     }
 
-    /// Some of the resources of the cluster, by name: those with a prefix, or a page of them.
+    /// Returns the selected resources of the cluster, by name.
     ///
     /// ```no_run
     /// # async fn page(client: peerlock::Client) -> Result<(), peerlock::Error> {
@@ -213,7 +197,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadName`] if no name can begin so; see [`Error`].
+    /// [`Error::BadName`] if the prefix is invalid; see [`Error`].
     pub async fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
         match self {
             Self::Peer(peer) => peer.service.list(listing.clone()).await,
@@ -222,17 +206,11 @@ impl Client {
     }
 
     /// Returns the members of the cluster, as in [`cluster`](Self::cluster); this peer or agent is the first.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.cluster().await.map(|cluster| cluster.peers)
     }
 
-    /// What happens at the peer or agent from now on, of one resource or of everything.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Returns the events of the peer or agent from now on, of one resource or of all.
     pub async fn events(&self, name: Option<&str>) -> Result<Events, Error> {
         Ok(Events(match self {
             Self::Peer(peer) => Source::Peer(peer.service.events(), name.map(str::parse).transpose()?),
@@ -240,8 +218,7 @@ impl Client {
         }))
     }
 
-    /// Says goodbye to the cluster if this process is a member of it: what it holds is lost, and the others get what it
-    /// had for them. An agent stays.
+    /// [Leaves](Peer::leave) the cluster, if this process is a member of it. An agent stays.
     pub async fn leave(&self) {
         if let Self::Peer(peer) = self {
             peer.leave().await;
@@ -249,7 +226,7 @@ impl Client {
     }
 }
 
-/// Waits for a grant, and tells of the place in line.
+/// Waits for a grant, and reports the queue position.
 async fn follow(acquire: Acquire, mut notify: impl FnMut(Progress)) -> Result<PeerGrant, Error> {
     let mut progress = acquire.progress();
     tokio::pin!(acquire);
@@ -262,7 +239,7 @@ async fn follow(acquire: Acquire, mut notify: impl FnMut(Progress)) -> Result<Pe
     }
 }
 
-/// What happens at a peer or agent.
+/// The events of a peer or agent.
 #[derive(Debug)]
 pub struct Events(Source);
 
@@ -273,11 +250,8 @@ enum Source {
 }
 
 impl Events {
-    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. A slow reader misses the oldest, and
-    /// is told by [`Event::Missed`].
-    ///
-    /// # Errors
-    /// [`Error::Broken`].
+    /// Returns the next event; `None` when the peer or agent has stopped. Cancel-safe. A slow receiver misses the
+    /// oldest events, and receives [`Event::Missed`].
     pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
         let (events, name) = match &mut self.0 {
             Source::Peer(events, name) => (events, name),

@@ -1,4 +1,4 @@
-//! A slot that is held, and kept.
+//! A grant whose lease is renewed in the background.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -10,38 +10,38 @@ use tokio::time::sleep;
 
 use crate::hold::{Hold, RETRY, hang_up};
 
-/// The right to be inside. Dropping it gives it back, as dropping a [`Hold`](crate::Hold) does.
+/// A slot that is held until this is dropped, as by dropping a [`Hold`](crate::Hold).
 ///
-/// Its lease is renewed in the background for as long as this process runs. It can still be [lost](Grant::lost): when
-/// the process was frozen for too long, or the peer or agent stops.
+/// Its lease is renewed in the background. It is [lost](Grant::lost) nevertheless if the process is frozen for too long,
+/// or the peer or agent stops.
 #[derive(Debug)]
-#[must_use = "dropping a grant gives it back"]
+#[must_use = "dropping a grant releases it"]
 pub struct Grant {
     granted: Granted,
-    keeper: Keeper,
+    backing: Backing,
 }
 
 #[derive(Debug)]
-enum Keeper {
+enum Backing {
     Peer(PeerGrant),
-    Agent(AgentKeeper),
+    Agent(AgentGrant),
 }
 
-/// What a task keeps at an agent.
+/// A grant of an agent, whose lease a task renews.
 #[derive(Debug)]
-struct AgentKeeper {
+struct AgentGrant {
     lease: watch::Receiver<LeaseStatus>,
-    /// Dropping it gives the slot back, as soon as the task runs. Taken by a release.
+    /// Dropping it lets the task release the slot. Taken by a release.
     release: Option<oneshot::Sender<oneshot::Sender<Result<(), Error>>>>,
     /// The connection whose end frees the slot, if there is one.
     connection: watch::Receiver<Weak<OwnedFd>>,
 }
 
-/// Before the task runs: the runtime may be busy for long.
-impl Drop for AgentKeeper {
+/// Frees the slot at once where that is possible, since the runtime of the task may be busy.
+impl Drop for AgentGrant {
     fn drop(&mut self) {
         let Some(release) = self.release.take() else { return };
-        // First, so that the task knows why the connection ends.
+        // First, so that the task does not resume the slot.
         drop(release);
         if let Some(socket) = self.connection.borrow().upgrade() {
             hang_up(&socket);
@@ -52,8 +52,8 @@ impl Drop for AgentKeeper {
 #[derive(Clone, Debug)]
 struct LeaseStatus {
     deadline: Moment,
-    /// When the holder must stop: the grace before that, or a third of what the lease stood when it was renewed if that
-    /// is less, so that there is time for the next renewal.
+    /// When the holder must stop: the grace before the deadline, but at most a third of the last lease, so that there is
+    /// time for the next renewal.
     stop: Moment,
     /// Why the holder must stop, if it must.
     lost: Option<Error>,
@@ -68,11 +68,11 @@ impl LeaseStatus {
 
 impl Grant {
     pub(crate) fn of_peer(granted: Granted, grant: PeerGrant) -> Self {
-        Self { granted, keeper: Keeper::Peer(grant) }
+        Self { granted, backing: Backing::Peer(grant) }
     }
 
-    /// Begins to keep what is held at an agent.
-    pub(crate) async fn retained(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
+    /// Starts to renew a slot of an agent.
+    pub(crate) async fn maintained(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
         let (asked, stands) = hold.confirm(|| sleep(RETRY)).await?;
         let (status, lease) = watch::channel(LeaseStatus::new(asked, stands, grace));
@@ -80,54 +80,54 @@ impl Grant {
         let (opened, connection) = watch::channel(socket.map_or_else(Weak::new, |socket| Arc::downgrade(&socket)));
         let (release, released) = oneshot::channel();
         tokio::spawn(maintain(hold, grace, (status, opened), released));
-        Ok(Self { granted, keeper: Keeper::Agent(AgentKeeper { lease, release: Some(release), connection }) })
+        Ok(Self { granted, backing: Backing::Agent(AgentGrant { lease, release: Some(release), connection }) })
     }
 
-    /// What is held, with its name for others.
+    /// Returns the grant, with its ID.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
 
-    /// The resource of which it is a slot.
+    /// Returns the resource.
     pub fn name(&self) -> &Name {
         &self.granted.name
     }
 
-    /// The fencing number: strictly increasing per slot and unique within the resource. Give it to whatever the slot
-    /// protects, and let that refuse smaller ones than it has seen.
+    /// Returns the fencing number: strictly increasing per slot and unique within the resource. Pass it to the protected
+    /// storage, which refuses smaller ones than the last.
     pub fn fencing(&self) -> u64 {
         self.granted.fencing
     }
 
-    /// Which of the resource's slots, counted from 0.
+    /// Returns the number of the slot, from 0.
     pub fn slot(&self) -> u32 {
         self.granted.slot
     }
 
-    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may
-    /// come in from then on, and not before.
+    /// Returns when the lease expires unless it is renewed, on a clock that counts suspend. The slot may be granted to
+    /// others from then on.
     pub fn deadline(&self) -> Moment {
-        match &self.keeper {
-            Keeper::Peer(grant) => grant.deadline(),
-            Keeper::Agent(AgentKeeper { lease, .. }) => lease.borrow().deadline,
+        match &self.backing {
+            Backing::Peer(grant) => grant.deadline(),
+            Backing::Agent(AgentGrant { lease, .. }) => lease.borrow().deadline,
         }
     }
 
-    /// Whether the holder must stop. It looks at the clock, so that who was frozen, or has kept its runtime busy for
-    /// longer than the lease stands, knows before the runtime does.
+    /// Returns whether the holder must stop. Reads the clock, so it is right even after the process was frozen, or has
+    /// blocked its runtime.
     pub fn is_lost(&self) -> bool {
-        match &self.keeper {
-            Keeper::Peer(grant) => grant.is_lost(),
-            Keeper::Agent(_) => self.why_lost().is_some(),
+        match &self.backing {
+            Backing::Peer(grant) => grant.is_lost(),
+            Backing::Agent(_) => self.why_lost().is_some(),
         }
     }
 
-    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`]
-    /// if somebody has asked for the slot, [`Error::Stopped`] if the peer or agent stops.
+    /// Returns why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time,
+    /// [`Error::Revoked`] if the grant was revoked, [`Error::Stopped`] if the peer or agent stops.
     pub fn why_lost(&self) -> Option<Error> {
-        match &self.keeper {
-            Keeper::Peer(grant) => grant.why_lost(),
-            Keeper::Agent(AgentKeeper { lease, .. }) => {
+        match &self.backing {
+            Backing::Peer(grant) => grant.why_lost(),
+            Backing::Agent(AgentGrant { lease, .. }) => {
                 let LeaseStatus { stop, lost, .. } = lease.borrow().clone();
                 let is_over = || (Moment::now() >= stop).then_some(Error::Lost);
                 lost.or_else(|| lease.has_changed().is_err().then_some(Error::Stopped)).or_else(is_over)
@@ -135,44 +135,44 @@ impl Grant {
         }
     }
 
-    /// Resolves when the holder must stop, which is the grace before others can come in. Cancel-safe.
+    /// Resolves when the holder must stop: a grace before the lease expires. Cancel-safe.
     pub async fn lost(&self) {
-        match &self.keeper {
-            Keeper::Peer(grant) => grant.lost().await,
-            Keeper::Agent(AgentKeeper { lease, .. }) => {
-                // An error means that nobody keeps it any more.
+        match &self.backing {
+            Backing::Peer(grant) => grant.lost().await,
+            Backing::Agent(AgentGrant { lease, .. }) => {
+                // An error means that the task has ended.
                 _ = lease.clone().wait_for(|lease| lease.lost.is_some()).await;
             }
         }
     }
 
-    /// Gives it back, and tells whether it stood until then. Dropping the future does not take that back.
+    /// Releases the slot, also if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Lost`] if its lease had ended before.
+    /// [`Error::Lost`] if its lease had expired before.
     pub async fn release(self) -> Result<(), Error> {
-        match self.keeper {
-            Keeper::Peer(grant) => grant.release().await,
-            Keeper::Agent(mut keeper) => {
+        match self.backing {
+            Backing::Peer(grant) => grant.release().await,
+            Backing::Agent(mut backing) => {
                 let (reply, released) = oneshot::channel();
-                _ = keeper.release.take().map(|release| release.send(reply));
-                drop(keeper);
+                _ = backing.release.take().map(|release| release.send(reply));
+                drop(backing);
                 released.await.unwrap_or(Err(Error::Stopped))
             }
         }
     }
 }
 
-/// Keeps a slot until its grant is released or dropped. One that is lost is not given back before: the holder has its
-/// time to stop.
+/// Renews a slot until its grant is released or dropped. A lost slot is not released before that, since its holder may
+/// take the grace to stop.
 async fn maintain(
     mut hold: Hold,
     grace: Duration,
     (lease, socket): (watch::Sender<LeaseStatus>, watch::Sender<Weak<OwnedFd>>),
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
-    // Who gives up renewing may have been answered by the next agent, unheard: the slot belongs to that connection
-    // then, which is left open for as long as the holder is inside.
+    // If renewing is given up during a resume, the slot may belong to the new connection already. So the connection is
+    // kept open until the grant is dropped.
     let mut connection = hold.socket();
     let ends_with_connection = hold.ends_with_connection();
     let opened = |opened| {
@@ -196,8 +196,8 @@ async fn maintain(
     };
     match reply {
         Ok(reply) => _ = reply.send(hold.release().await),
-        // It was dropped, so nobody asks how it went. Where there is no connection whose end would say the same, the
-        // agent, or the next one, would keep the slot until the end of its lease.
+        // The grant was dropped. Without a connection whose end frees the slot, it would stay held until its lease
+        // expires.
         Err(_) if hold.socket().is_none() || !ends_with_connection => _ = hold.release().await,
         Err(_) => {}
     }

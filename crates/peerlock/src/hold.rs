@@ -1,4 +1,4 @@
-//! A slot whose lease its holder renews.
+//! A slot whose holder renews the lease.
 
 use std::future::{pending, ready};
 use std::net::Shutdown;
@@ -14,26 +14,25 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open,
-/// and an agent that can take no new ones renews it all the same.
+/// The longest interval of renewals, however long the lease: it keeps the connection open, since an agent at its limit
+/// accepts no new one.
 const OFTEN: Duration = Duration::from_secs(10);
 
-/// How soon to ask again whether the agent is there, when the connection to it is gone.
+/// The interval of attempts to reach an agent that has ended.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
-/// How long it is tried to give a slot back when the agent is gone: what keeps an agent running may wait a second
-/// before it starts it again.
+/// How long a release is repeated after the agent has ended: a service manager may restart it after a second.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long a renewal may take at least before it is asked for again, on another connection.
+/// The least timeout of a renewal, after which it is repeated on another connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A slot that is held for as long as this is there and its lease is renewed. Dropping it gives it back.
+/// A slot that is held until this is dropped, and for as long as its lease is renewed.
 ///
-/// Through a Unix socket that happens at once, also on a runtime that is busy. Over TCP, where the end of a connection
-/// frees nothing, the runtime on which it was acquired sends the release in the background: if that runtime is blocked
-/// or ends first, or the agent cannot be reached for five seconds, the slot stays held until its lease ends.
+/// Dropping it releases the slot: at once through a Unix socket, even if the runtime is busy. Over TCP, where the end of
+/// a connection frees no slot, the runtime on which it was acquired sends the release: if that runtime is blocked or
+/// ends first, or the agent cannot be reached for five seconds, the slot stays held until its lease expires.
 /// [`release`](Hold::release) waits for the answer.
 #[derive(Debug)]
-#[must_use = "dropping it gives the slot back"]
+#[must_use = "dropping it releases the slot"]
 pub struct Hold {
     granted: Granted,
     ttl: Duration,
@@ -47,45 +46,43 @@ enum Holder {
     Agent(AgentSlot),
 }
 
-/// A slot that is held through an agent. Dropping it gives it back.
+/// A slot of an agent. Dropping it releases the slot.
 #[derive(Debug)]
 struct AgentSlot {
     agent: Agent,
     granted: Granted,
     /// The connection that the slot belongs to, while there is one.
     lines: Option<Lines>,
-    /// For the release, if this is dropped.
+    /// Sends the release, if this is dropped.
     runtime: Handle,
-    /// Tells the agent's client that there is something to wait for.
+    /// Lets [`Agent::unused`] wait for the release.
     user: watch::Receiver<()>,
     is_released: bool,
 }
 
-/// How a holder that has lost its slot must stop.
+/// How soon the holder of a lost slot must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// Within the grace: the slot is kept for this long.
+    /// Within the grace: the slot stays reserved for this long.
     InGrace,
-    /// At once: somebody else may be inside already.
+    /// At once: the slot may have another holder.
     AtOnce,
 }
 
-/// What the other side says of a slot while it is held.
-enum RegistryEvent {
+/// An event of a held slot.
+enum SlotEvent {
     Lost(Error),
-    /// The connection is gone. If the agent still runs, so is the slot; if not, the next one goes on with it.
+    /// The connection has ended. If the agent still runs, the slot is free; otherwise the next agent continues it.
     Broken,
 }
 
-/// What the next agent says to who asks for its slot.
-enum Next {
-    /// It goes on with it.
-    Here,
-    /// It cannot tell yet.
-    Busy,
-    /// There is none.
-    Absent,
+/// The result of resuming a slot at the next agent.
+enum Resumed {
+    Yes,
+    /// The agent cannot decide yet.
+    NotYet,
+    NoAgent,
 }
 
 impl Hold {
@@ -99,13 +96,13 @@ impl Hold {
         Self { granted, ttl, holder: Holder::Agent(slot), why_lost: None }
     }
 
-    /// What is held.
+    /// Returns the grant, with its ID.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
 
-    /// The connection that the slot belongs to, if it is an agent's: a process that has a copy of it keeps the slot
-    /// when this one is killed, for as long as the lease stands. Dropping the hold ends the connection of all copies.
+    /// Returns the connection that the slot belongs to, at an agent. A process with a copy of it keeps the slot if this
+    /// process is killed, until the lease expires. Dropping the hold ends the connection of all copies.
     pub fn socket(&self) -> Option<Arc<OwnedFd>> {
         match &self.holder {
             Holder::Agent(slot) => slot.lines.as_ref().map(Lines::socket),
@@ -113,16 +110,16 @@ impl Hold {
         }
     }
 
-    /// Whether the slot is free when its connection ends.
+    /// Returns whether the end of its connection frees the slot.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(&self.holder, Holder::Agent(slot) if slot.ends_with_connection())
     }
 
-    /// Renews the lease: how long it stands, counted from before this was called, so that whatever the other side
-    /// counts from is later. Worth doing first of all: what was said on the way here may be old.
+    /// Renews the lease. Returns its duration, counted from before the call, so that it expires here first. Call this
+    /// first of all, since the grant may have been delayed.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn renew(&self) -> Result<Duration, Error> {
         match &self.holder {
             Holder::Peer(service, grant) => {
@@ -130,35 +127,34 @@ impl Hold {
                 Ok(service.renew(grant.id()).await?.since(asked).min(self.ttl))
             }
             Holder::Agent(AgentSlot { agent, .. }) => {
-                let stands = agent.renew(self.granted.name.as_str(), &self.granted.grant).await?;
-                Ok(stands.min(self.ttl))
+                let lease = agent.renew(self.granted.name.as_str(), &self.granted.grant).await?;
+                Ok(lease.min(self.ttl))
             }
         }
     }
 
-    /// Renews the lease of a slot that was just granted: what was said on the way here may be old. Returns when the
-    /// renewal was asked for, and how long the lease stands from then. If the agent has ended meanwhile, goes on at the
-    /// next one; `absent` is called again and again while there is none, and may start it.
+    /// Renews the lease of a slot that was just granted, since the grant may have been delayed. Returns the time before
+    /// the renewal and the lease from then. If the agent has ended, resumes at the next one; calls `absent`, which may
+    /// start it, before each attempt.
     ///
     /// # Errors
-    /// [`Error::Lost`] and others of its class if the slot is lost, also if no answer came within the lease.
+    /// [`Error::Lost`] and others of its class if the slot is lost, also without an answer within the lease.
     pub async fn confirm<F: Future<Output = ()>>(
         &mut self,
         mut absent: impl FnMut() -> F,
     ) -> Result<(Moment, Duration), Error> {
         let ttl = self.ttl;
         loop {
-            // Before the renewal is asked for, so that whatever the other side counts from is later.
             let asked = Moment::now();
             match timeout(ttl, self.renew()).await.unwrap_or(Err(Error::Lost)) {
-                Ok(stands) => return Ok((asked, stands)),
+                Ok(lease) => return Ok((asked, lease)),
                 Err(Error::Broken { .. } | Error::NoAgent { .. }) if matches!(self.holder, Holder::Agent(_)) => {
                     let next = async {
                         loop {
-                            match self.take_up(|_| {}).await {
-                                Ok(Next::Here) => return Ok(()),
-                                Ok(Next::Absent) => absent().await,
-                                Ok(Next::Busy) => {}
+                            match self.try_resume(|_| {}).await {
+                                Ok(Resumed::Yes) => return Ok(()),
+                                Ok(Resumed::NoAgent) => absent().await,
+                                Ok(Resumed::NotYet) => {}
                                 Err(_) => return Err(Error::Lost),
                             }
                             sleep(RETRY.min(ttl / 20)).await;
@@ -171,16 +167,12 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that
-    /// is possible, and returns when the slot is lost. It stands no longer than the session of the peer or agent, which
-    /// that renews itself. After each renewal `renewed` is told when it was asked for, and for how long the lease
-    /// stands from then.
+    /// Renews the lease each third of its duration, at least every ten seconds, until the slot is lost. Calls `renewed`
+    /// with the time before each renewal and the lease from then. No lease outlasts the session of the peer or agent.
     ///
-    /// An agent that ends leaves what it has granted to the next one of its machine, which goes on with it: this comes
-    /// to it as soon as it is there. As long as it is not, `absent` is called again and again, and may start it;
-    /// `opened` gets each connection that the slot is to belong to. Over TCP the same happens when only the connection
-    /// has ended. If none comes before the lease ends: who keeps a
-    /// slot must stop by itself when the last that it was told is over.
+    /// If the agent ends, resumes the slot at the next one. Calls `absent`, which may start it, before each attempt, and
+    /// `opened` with each connection that the slot is to belong to. Over TCP the same happens if only the connection
+    /// has ended. If no agent answers in time, this does not return: the caller must stop by the end of the last lease.
     pub async fn maintain(
         &mut self,
         mut renewed: impl FnMut(Moment, Duration),
@@ -189,15 +181,15 @@ impl Hold {
     ) -> Stop {
         let mut pause = (self.granted.ttl.min(self.ttl) / 3).min(OFTEN);
         loop {
-            let word = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                word = self.word() => Some(word),
+                event = self.event() => Some(event),
                 () = sleep(pause) => None,
             };
-            match word {
-                Some(RegistryEvent::Lost(why)) => return self.lose(why),
-                Some(RegistryEvent::Broken) => {
-                    // If the agent is there, it has freed the slot with its connection, unless that was TCP.
+            match event {
+                Some(SlotEvent::Lost(why)) => return self.lose(why),
+                Some(SlotEvent::Broken) => {
+                    // Fails if the agent still runs and has freed the slot with its Unix connection.
                     if let Err(why) = self.resume(&mut opened, &mut absent).await {
                         self.why_lost = Some(self.gone(why));
                         return Stop::AtOnce;
@@ -206,95 +198,94 @@ impl Hold {
                 None => {}
             }
             let asked = Moment::now();
-            // A connection that is dead without a word must not take all the time that there is.
+            // A silent connection must not use up the lease.
             pause = match timeout(pause.max(PATIENCE), self.renew()).await {
-                Ok(Ok(stands)) => {
-                    renewed(asked, stands);
-                    (stands / 3).min(OFTEN)
+                Ok(Ok(lease)) => {
+                    renewed(asked, lease);
+                    (lease / 3).min(OFTEN)
                 }
                 Ok(Err(Error::Lost)) => return self.refused().await,
                 Ok(Err(why)) if why.class() == Class::Lost => return self.lose(why),
-                // If the agent is gone, that is heard on the slot's own connection.
+                // The end of the agent also ends the slot's own connection.
                 Ok(Err(_)) | Err(_) => RETRY.min(self.ttl / 20),
             };
         }
     }
 
-    /// Goes on at the next agent, however long it takes until it is there.
+    /// Resumes at the next agent, without a timeout.
     async fn resume(
         &mut self,
         opened: &mut impl FnMut(Arc<OwnedFd>),
         absent: &mut impl AsyncFnMut(),
     ) -> Result<(), Error> {
         loop {
-            match self.take_up(&mut *opened).await? {
-                Next::Here => return Ok(()),
-                Next::Absent => absent().await,
-                Next::Busy => {}
+            match self.try_resume(&mut *opened).await? {
+                Resumed::Yes => return Ok(()),
+                Resumed::NoAgent => absent().await,
+                Resumed::NotYet => {}
             }
             sleep(RETRY.min(self.ttl / 20)).await;
         }
     }
 
-    /// Asks the agent that is there for what one before it has granted.
-    async fn take_up(&mut self, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Next, Error> {
+    async fn try_resume(&mut self, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Resumed, Error> {
         let Holder::Agent(AgentSlot { agent, lines, .. }) = &mut self.holder else { return Err(Error::Lost) };
-        match take_up(agent, &self.granted, opened).await {
-            Ok(taken_up) => {
-                *lines = Some(taken_up);
-                Ok(Next::Here)
+        match resume(agent, &self.granted, opened).await {
+            Ok(resumed) => {
+                *lines = Some(resumed);
+                Ok(Resumed::Yes)
             }
             Err(why) if why.class() == Class::Lost => Err(why),
-            Err(Error::NoAgent { .. }) => Ok(Next::Absent),
-            Err(_) => Ok(Next::Busy),
+            Err(Error::NoAgent { .. }) => Ok(Resumed::NoAgent),
+            Err(_) => Ok(Resumed::NotYet),
         }
     }
 
-    /// Why it is lost if the agent that is there does not have it.
+    /// Returns why the slot is lost if the agent cannot resume it.
     fn gone(&self, why: Error) -> Error {
         match (&self.holder, why) {
             (Holder::Agent(AgentSlot { agent, .. }), Error::Lost) => {
-                let why = "the agent that answers there now does not have the slot any more".to_owned();
+                let why = "the agent that answers there does not have the slot".to_owned();
                 Error::Broken { endpoint: agent.endpoint().to_string(), why }
             }
             (_, why) => why,
         }
     }
 
-    /// Why it was lost, once it is and the other side has told.
+    /// Returns why the slot was lost, if it was and the reason is known.
     pub fn why_lost(&self) -> Option<&Error> {
         self.why_lost.as_ref()
     }
 
-    /// A renewal was refused because the grant is not valid. The other side keeps a lost slot until the end of its
-    /// lease only if it has said so before: without that, others may hold the slot already.
+    /// Handles a renewal that was refused because the grant is not valid. Unless the loss was announced before, the slot
+    /// may have another holder.
     async fn refused(&mut self) -> Stop {
-        let word = tokio::select! {
+        let event = tokio::select! {
             biased;
-            word = self.word() => Some(word),
+            event = self.event() => Some(event),
             () = ready(()) => None,
         };
-        match word {
-            Some(RegistryEvent::Lost(why)) => self.lose(why),
-            Some(RegistryEvent::Broken) | None => {
+        match event {
+            Some(SlotEvent::Lost(why)) => self.lose(why),
+            Some(SlotEvent::Broken) | None => {
                 self.why_lost = Some(Error::Lost);
                 Stop::AtOnce
             }
         }
     }
 
-    /// Whoever was forced out, or has lost the slot with the session, is not alone any more.
+    /// After an eviction or the end of the session, the slot may have another holder.
     fn lose(&mut self, why: Error) -> Stop {
         let is_over = matches!(why, Error::Revoked { forced: true, .. } | Error::SessionLost { .. });
         self.why_lost = Some(why);
         if is_over { Stop::AtOnce } else { Stop::InGrace }
     }
 
-    async fn word(&mut self) -> RegistryEvent {
+    async fn event(&mut self) -> SlotEvent {
         let lines = match &mut self.holder {
             Holder::Peer(_, grant) => {
                 grant.lost().await;
-                return RegistryEvent::Lost(grant.why_lost().unwrap_or(Error::Lost));
+                return SlotEvent::Lost(grant.why_lost().unwrap_or(Error::Lost));
             }
             Holder::Agent(slot) => &mut slot.lines,
         };
@@ -302,20 +293,20 @@ impl Hold {
         loop {
             match open.next().await {
                 Ok(Line::Waiting(_) | Line::Granted(_) | Line::Alive { .. }) => {}
-                Ok(Line::Lost { why }) => return RegistryEvent::Lost(why.map_or(Error::Lost, |why| why.0)),
-                Ok(Line::Failed(why)) => return RegistryEvent::Lost(why.0),
+                Ok(Line::Lost { why }) => return SlotEvent::Lost(why.map_or(Error::Lost, |why| why.0)),
+                Ok(Line::Failed(why)) => return SlotEvent::Lost(why.0),
                 Err(_) => {
                     *lines = None;
-                    return RegistryEvent::Broken;
+                    return SlotEvent::Broken;
                 }
             }
         }
     }
 
-    /// Gives it back, and tells whether it stood until then.
+    /// Releases the slot.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it did not.
+    /// [`Error::Lost`] if the grant was no longer valid.
     pub async fn release(self) -> Result<(), Error> {
         match self.holder {
             Holder::Peer(_, grant) => grant.release().await,
@@ -329,7 +320,7 @@ impl AgentSlot {
         matches!(self.agent.endpoint(), Endpoint::Unix(_))
     }
 
-    /// The connection is given up only after the answer: its end says the same, with less certainty.
+    /// Ends the connection after the answer, which is more certain.
     async fn release(mut self) -> Result<(), Error> {
         let released = release(&self.agent, &self.granted).await;
         self.is_released = true;
@@ -356,15 +347,15 @@ impl Drop for AgentSlot {
     }
 }
 
-/// Ends a connection at once, whoever has a copy of it.
+/// Ends a connection with all its copies.
 pub(crate) fn hang_up(socket: &OwnedFd) {
-    // Without a free descriptor the end comes when the runtime drops the connection.
+    // Without a free descriptor, the runtime ends it when it drops the connection.
     if let Ok(copy) = socket.try_clone() {
         _ = UnixStream::from(copy).shutdown(Shutdown::Both);
     }
 }
 
-/// Gives a slot back, also at the next agent, which would keep it until the end of its lease.
+/// Releases a slot, also at the next agent, which otherwise holds it until its lease expires.
 async fn release(agent: &Agent, granted: &Granted) -> Result<(), Error> {
     let since = Instant::now();
     loop {
@@ -375,8 +366,8 @@ async fn release(agent: &Agent, granted: &Granted) -> Result<(), Error> {
     }
 }
 
-/// Asks an agent for what one before it has granted.
-async fn take_up(agent: &Agent, granted: &Granted, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Lines, Error> {
+/// Resumes a slot at the next agent.
+async fn resume(agent: &Agent, granted: &Granted, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Lines, Error> {
     let mut lines = agent.resume(granted.name.as_str(), &granted.grant, opened).await?;
     loop {
         match lines.next().await? {

@@ -7,40 +7,31 @@
 //! use peerlock::{Agent, Client, Peer, Request};
 //!
 //! let client = Agent::here()?.client(); // or Peer::builder().join("10.0.0.7").start().await?.client()
-//! let grant = client.acquire(Request::new("nightly-backup").slots(3)).await?; // waits in line, and is cancel-safe
+//! let grant = client.acquire(Request::new("nightly-backup").slots(3)).await?; // waits; cancel-safe
 //! storage.write(grant.fencing(), "…")?; // grant.lost().await resolves if it is lost
 //! grant.release().await?; // or drop it
 //! # Ok(()) }
 //! ```
 //!
-//! # Whom to ask
+//! A [`Client`] uses one of these:
 //!
-//! - An [`Agent`] is the peer that `peerlock agent` runs on this machine. The application needs no secret and no port,
-//!   and the cluster outlives it. Where there is an agent, take it.
-//! - A [`Peer`] is a member of the cluster in this process. All members have the same [`Secret`]; one that names none
-//!   takes `secret` in its [data folder](places::data_dir), and makes it if there is none. Let it [leave](Peer::leave):
-//!   one that is killed leaves the others waiting for what it had.
+//! - An [`Agent`], the peer that `peerlock agent` runs on this machine. The application needs no secret and no port, and
+//!   the cluster outlives it. Prefer it.
+//! - A [`Peer`], a member of the cluster in this process. All members have the same [`Secret`], by default that in the
+//!   [data directory](places::data_dir), which is created if there is none. Call [`Peer::leave`] before the process
+//!   ends: otherwise its slots are free only when its session expires.
 //!
-//! Either is a [`Client`], and from there on all is the same. [`blocking`] is the same for threads, and [`testing`] a
-//! cluster without sockets for your own tests.
+//! [`blocking`] is the same for threads, and [`testing`] a cluster without sockets for tests.
 //!
-//! # What is asked for
+//! A [`Request`] names a resource, and may set its number of slots, how long to wait, the lease and a label. One slot is
+//! a lock, several are a semaphore.
 //!
-//! A [`Request`] names a resource; a name alone is one, too. One slot is a lock, several are a semaphore. How long to
-//! wait, how long the lease is and what others see of you can be said.
+//! A [`Grant`] holds a slot until it is dropped, and renews its lease in the background. It is lost nevertheless if the
+//! process is frozen for longer than the lease, or the peer or agent stops: [`Grant::lost`] resolves, and the holder
+//! must stop within the grace. A frozen holder cannot know in time, so pass the [fencing number](Grant::fencing) to the
+//! storage, which refuses a smaller one than the last for the same slot.
 //!
-//! # What comes back
-//!
-//! A [`Grant`] is a slot that is held, until it is dropped. Its lease is renewed in the background. It is lost
-//! nevertheless when this process is frozen for longer than the lease, or the peer or agent stops: then [`Grant::lost`]
-//! resolves, and the holder must stop within the grace. A holder that may be frozen for longer cannot know in time that
-//! it has lost its slot; so give the [fencing number](Grant::fencing) along with whatever you write, and let the
-//! storage refuse smaller ones than it has seen from the same slot.
-//!
-//! An [`Error`] says what happened and what to do. Its [`class`](Error::class) is what programs look at; HTTP status
-//! and exit code of the program `peerlock` follow from it.
-//!
-//! The folder `examples` has a lock, a pool of workers, a fenced write, and what to do when a slot is lost.
+//! Programs distinguish errors by [`class`](Error::class), which also determines HTTP status and exit code.
 
 mod agent;
 pub mod blocking;

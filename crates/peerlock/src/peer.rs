@@ -1,4 +1,4 @@
-//! A peer on the real network, from what a person can say about it: addresses, a secret, an identity.
+//! A peer on the real network, with addresses, a secret and an identity.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,16 +16,16 @@ use peerlock_service::{self as service, Config, Error, GrantFile, PeerId, Predec
 
 use crate::Client;
 
-/// Where peers listen unless somebody says otherwise.
+/// The default port of peers.
 pub const PORT: u16 = 7400;
-/// How long a peer stays awake after a message: several times as long as a core needs to wake up.
+/// How long a peer polls after a message: several times as long as a core needs to wake up.
 const AWAKE: Span = Span::from_nanos(200_000);
-/// After this many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here
-/// do so a dozen times before word of who waits elsewhere is read.
+/// The runtime polls its sockets after this many polls of tasks. With tokio's default of 61, a busy client here acquires
+/// a dozen times before a request from elsewhere is read.
 const EVENT_INTERVAL: u32 = 8;
 
-/// A member of the cluster in this process. Copies are handles of the same member; it leaves when the last of them, of
-/// its clients and of their grants is gone, or when [told to](Peer::leave).
+/// A member of the cluster in this process. Clones are handles of the same member. It leaves when the last handle,
+/// client and grant are dropped, or by [`leave`](Peer::leave).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +43,7 @@ pub struct Peer {
     keyring: Option<Keyring>,
 }
 
-/// How a [`Peer`] is started.
+/// The settings of a [`Peer`].
 #[must_use = "nothing is started before `start`"]
 pub struct PeerBuilder {
     listen: SocketAddr,
@@ -53,76 +53,75 @@ pub struct PeerBuilder {
     identity: Option<Identity>,
     descriptors: Option<usize>,
     expect: Option<usize>,
-    /// The data directory says to which cluster it belongs.
+    /// The data directory names its cluster.
     knows_cluster: bool,
     service: service::Builder,
 }
 
-/// Why there is no peer or agent to ask. Nothing runs, and nothing is listened on.
+/// Why a peer was not started, or an agent not found. No task runs, and no port is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A file that it needs, or the address to listen on.
+    /// A file or the address to listen on cannot be used.
     #[error(transparent)]
     Network(#[from] net::Error),
-    /// The place for files of its own is not known.
+    /// There is no data directory.
     #[error(transparent)]
     Places(#[from] places::NoDataDir),
-    /// What the processes before have left in its folder.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Dir(#[from] Unusable),
-    /// None of the names to join means an address.
+    /// None of the names to join has an address.
     #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
     Unresolved {
-        /// What was to be joined.
+        /// The name.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Every address to join is an address of this process.
     #[error(
-        "nothing was started: --join names only this host itself ({join}), and no cluster is founded by mistake. Name \
-         another host, by an address that /etc/hosts does not map to this machine; to found a cluster, leave --join \
-         out or add --expect 1"
+        "nothing was started: --join names only this host itself ({join}). Name another host, by an address that /etc/hosts \
+         does not map to this machine; to create a cluster, omit --join or add --expect 1"
     )]
     OnlyItself {
-        /// The names that were to be joined.
+        /// The names to join.
         join: String,
     },
-    /// Two groups of so few hosts could each found a cluster.
+    /// Two groups of the expected size could each create a cluster.
     #[error(
         "nothing was started: with --expect {expect} and {hosts} hosts (those of --join and this one), two halves that \
-         do not reach each other could found two clusters. Expect more than half of them: --expect {least} or more"
+         do not reach each other could create two clusters. Expect more than half of them: --expect {least} or more"
     )]
     ExpectsTooFew {
         /// The number of hosts to wait for.
         expect: usize,
-        /// The number of hosts that were named, including this one.
+        /// The number of named hosts, including this one.
         hosts: usize,
-        /// The smallest number that is safe.
+        /// The smallest safe number.
         least: usize,
     },
-    /// Nobody was there to join.
+    /// The peer could not join a cluster.
     #[error(transparent)]
     Join(#[from] Error),
-    /// What should name an agent does not.
+    /// `$PEERLOCK_AGENT` is no endpoint.
     #[error("PEERLOCK_AGENT: {0}")]
     Endpoint(BadEndpoint),
     /// The bearer token in the environment cannot be used.
     #[error("cannot use the bearer token in {from}: {why}")]
     Token {
-        /// The variable or file that it is in.
+        /// The variable or file.
         from: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The system gives us no thread or file to work with.
-    #[error("cannot start anything: {0}. Check the limits of this user (`ulimit -a`)")]
+    /// The system refuses a thread or file.
+    #[error("cannot start: {0}. Check the limits of this user (`ulimit -a`)")]
     System(io::Error),
 }
 
 impl Peer {
-    /// How to start one.
+    /// Returns the default settings.
     pub fn builder() -> PeerBuilder {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         PeerBuilder {
@@ -138,52 +137,48 @@ impl Peer {
         }
     }
 
-    /// One that nobody can dial.
     pub(crate) fn without_sockets(service: Service) -> Self {
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Self { service, address: nowhere, advertised: nowhere, keyring: None }
     }
 
-    /// A handle with the verbs: all its clients share one peer.
+    /// Returns a client.
     pub fn client(&self) -> Client {
         Client::Peer(self.clone())
     }
 
-    /// The number by which the others know it.
+    /// Returns its host ID.
     pub fn me(&self) -> PeerId {
         self.service.me()
     }
 
-    /// Where it listens, with the port that it got; `0.0.0.0:0` if it is [without sockets](crate::testing).
+    /// Returns the address on which it listens; `0.0.0.0:0` [without sockets](crate::testing).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the others are told to find it. If that is every address of this machine, each takes the one it sees.
+    /// Returns the advertised address. If it is unspecified, each peer uses the address that it sees.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
-    /// those who are inside have [lost](crate::Grant::lost) their grants, and this resolves when the last of them has
-    /// stopped, or its lease has ended.
+    /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
+    /// expired. Gives clients time to stop before [`leave`](Self::leave).
     pub async fn drain(&self) {
         self.service.drain().await;
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
-    /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
+    /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
+    /// confirmed it; if not, other peers wait until the session expires.
     pub async fn leave(&self) -> bool {
         self.service.leave().await
     }
 
-    /// The secret that it goes by, to see which it is and to replace it; none if it is [without
-    /// sockets](crate::testing).
+    /// Returns the cluster secret in use, which can be replaced; `None` [without sockets](crate::testing).
     pub fn keyring(&self) -> Option<&Keyring> {
         self.keyring.as_ref()
     }
 
-    /// What an agent serves.
     #[doc(hidden)]
     pub fn service(&self) -> &Service {
         &self.service
@@ -191,48 +186,46 @@ impl Peer {
 }
 
 impl PeerBuilder {
-    /// Where to listen, by TCP; port 0 is any free one. By default all addresses of this machine and a free port.
+    /// Sets the TCP address to listen on; port 0 is any free one. By default all addresses and a free port.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Where others reach it, if that is not where it listens: behind a forwarded port, or in a container. Port 0 is
-    /// the one that it listens on.
+    /// Sets the address at which others reach it, if it differs: behind a forwarded port, or in a container. Port 0 is
+    /// the port that it listens on.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
         self.advertise = Some(address);
         self
     }
 
-    /// Joins the cluster of whoever is at this address: `host:port`, or `host` (port 7400), with
-    /// names or IP addresses. Repeatable: one that answers is enough, and its own is passed over. Without any a new
-    /// cluster begins, which is gone with its last member: a cluster that outlives them is one of agents.
+    /// Adds a member to join: `host:port`, or `host` (port 7400), by name or IP address. Repeatable: one that answers is
+    /// enough, and own addresses are ignored. Without any, the peer creates a cluster that ends with its last member.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// What the members of the cluster have in common. By default that in the [data folder](places::data_dir),
-    /// made if there is none.
+    /// Sets the cluster secret. By default that in the [data directory](places::data_dir), created if there is none.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Who this peer is. By default a new one.
+    /// Sets the identity. By default a new one.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// How many descriptors there are for connections with other peers: who comes when they are taken is refused.
+    /// Limits the file descriptors for connections with other peers.
     #[doc(hidden)]
     pub fn descriptors(mut self, most: usize) -> Self {
         self.descriptors = Some(most);
         self
     }
 
-    /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
+    /// Sets the data directory of an agent, which may vote, and returns to the same cluster.
     #[doc(hidden)]
     pub fn dir(mut self, store: Store, known: Known) -> Self {
         self.knows_cluster = known.cluster.is_some() || known.registry.is_some();
@@ -240,28 +233,28 @@ impl PeerBuilder {
         self
     }
 
-    /// Where an agent writes down what it grants, and what the one before it has left there.
+    /// Sets the takeover file of an agent, and the state of its predecessor.
     #[doc(hidden)]
     pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
         self.service = self.service.grants(file, predecessor);
         self
     }
 
-    /// Its clients are other processes, as an agent's are.
+    /// The clients are other processes, as an agent's are.
     #[doc(hidden)]
     pub fn clients_elsewhere(mut self) -> Self {
         self.service = self.service.clients_elsewhere();
         self
     }
 
-    /// May vote, with a file in memory: for clusters whose members all live in one process.
+    /// Permits the peer to vote with a file in memory. For clusters whose members are all in one process.
     #[doc(hidden)]
     pub fn votes_from_memory(mut self) -> Self {
         self.service = self.service.votes_from_memory();
         self
     }
 
-    /// Begins a new cluster when so many hosts, this one included, have met that know none.
+    /// Creates a cluster when so many hosts without one have met, including this one.
     #[doc(hidden)]
     pub fn expect(mut self, hosts: usize) -> Self {
         self.expect = Some(hosts);
@@ -269,17 +262,14 @@ impl PeerBuilder {
         self
     }
 
-    /// How long its session stands after a renewal. When it could not be renewed for so long, everything that is held
-    /// through this peer is lost, and goes on to others. 15 s by default.
+    /// Sets the session length: after this long without a quorum all grants of this peer are lost, and other peers
+    /// receive the slots. 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.service = self.service.session(session);
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster.
-    ///
-    /// # Errors
-    /// See [`StartError`].
+    /// Starts the peer, and waits until it has joined the cluster.
     pub async fn start(self) -> Result<Peer, StartError> {
         let secret = match self.secret {
             Some(secret) => secret,
@@ -302,11 +292,11 @@ impl PeerBuilder {
     }
 }
 
-/// The runtime on which a peer is fastest: one thread for its network, engine and clients, so that on the way from the
-/// socket to the client and back nobody waits for the kernel to wake another thread.
+/// Returns the fastest runtime for a peer: one thread for network, node and clients, so that no step waits for the
+/// kernel to wake another thread.
 ///
 /// # Errors
-/// If the system gives us no file to wait with.
+/// If the system refuses a file descriptor.
 pub fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
@@ -318,8 +308,8 @@ pub(crate) fn is_own(other: &str, listens: SocketAddr) -> bool {
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
 
-/// Refuses a start that could found a cluster beside the one that was meant: all names stand for this process, or two
-/// groups of the expected size fit into the hosts that were named. `found` has the addresses of each name.
+/// Refuses a start that could create a second cluster by mistake: all names are addresses of this process, or two groups
+/// of the expected size fit into the named hosts. `found` has the addresses of each name.
 fn check_founding(
     names: &[String],
     found: &[Vec<String>],
@@ -340,12 +330,12 @@ fn check_founding(
     }
 }
 
-/// The addresses of each name. A name without one is passed over if others have some.
+/// Returns the addresses of each name. Fails if none has any.
 pub(crate) async fn resolve_all(names: &[String]) -> Result<Vec<Vec<String>>, StartError> {
     let (mut found, mut unresolved) = (Vec::new(), None);
     for name in names {
         found.push(resolve(name).await.unwrap_or_else(|source| {
-            tracing::warn!(name, %source, "a name to join that stands for no address");
+            tracing::warn!(name, %source, "cannot find the address of a host to join");
             unresolved = Some(StartError::Unresolved { name: name.clone(), source });
             Vec::new()
         }));
@@ -361,7 +351,7 @@ async fn resolve(name: &str) -> io::Result<Vec<String>> {
     if addresses.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
 }
 
-/// A host with our port if it has none.
+/// Adds the default port to a host without one.
 fn with_port(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
@@ -375,7 +365,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_can_be_joined() {
+    async fn names_to_join_are_resolved() {
         for (name, address) in
             [("10.0.0.7:1", "10.0.0.7:1"), ("10.0.0.7", "10.0.0.7:7400"), ("::1", "[::1]:7400"), ("[::1]:2", "[::1]:2")]
         {
@@ -395,7 +385,7 @@ mod tests {
         ] {
             assert_eq!(is_own(other, listens.parse().unwrap()), own, "{other} at {listens}");
         }
-        // One that is known is enough.
+        // One that is found is enough.
         let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];
         assert_eq!(resolve_all(&names).await.unwrap().concat(), ["127.0.0.1:9"]);
     }

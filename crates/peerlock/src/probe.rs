@@ -1,5 +1,4 @@
-//! Finds out to which clusters the hosts of `--join` belong, before an agent goes back to the cluster that its data
-//! folder knows.
+//! Determines the clusters of the hosts of `--join`, before an agent returns to the cluster of its data directory.
 //!
 //! ```text
 //!   this host                                     a host of --join
@@ -9,8 +8,8 @@
 //!   │◄──────────────────────────────────────────────┤
 //! ```
 //!
-//! A probing host sends nothing. So two that probe each other wait in vain: the one with the smaller number goes on as
-//! the member of its own cluster after a second, and the other meets it there.
+//! A probing host sends nothing, so two that probe each other receive nothing. The one with the smaller number gives up
+//! after a second and starts as a member of its own cluster, where the other one then finds it.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -23,30 +22,30 @@ use tokio::time::{sleep, timeout};
 use crate::StartError;
 use crate::peer::{is_own, resolve_all};
 
-/// How long a host has to accept a connection.
+/// The timeout of a connection.
 const CONNECTS: Duration = Duration::from_secs(2);
-/// How long a connected host has to say something …
+/// The timeout of the hello from a connected host …
 const ANSWERS: Duration = Duration::from_secs(1);
-/// … and one with a smaller number, which goes on before this one if it probes, too.
+/// … and from one with a smaller number, which gives up before this one if it probes, too.
 const GOES_FIRST: Duration = Duration::from_secs(5);
-/// How often is looked whether that time is over.
+/// The interval at which timeouts are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What was found at an address of `--join`.
+/// The result for an address of `--join`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The address that was dialled.
     pub address: String,
-    /// What its host has answered.
+    /// The answer of its host.
     pub answer: Answer,
 }
 
-/// What a host has answered.
+/// The answer of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It belongs to this cluster.
     Cluster(ClusterId),
-    /// It belongs to none yet, or does not say.
+    /// It belongs to none yet, or has not answered.
     Unknown,
     /// It has another secret.
     OtherSecret,
@@ -54,7 +53,7 @@ pub enum Answer {
     Unreached,
 }
 
-/// How far the probe of an address has come.
+/// The progress of a probe.
 #[derive(Clone, Copy)]
 enum State {
     Dialling,
@@ -84,9 +83,6 @@ impl State {
 
 /// Asks the hosts of `join` for their clusters, as the peer that listens there. Returns when each has answered or could
 /// not be reached, or one belongs to `ours`, and when the port is free again. Own addresses are left out.
-///
-/// # Errors
-/// See [`StartError`].
 pub async fn probe(
     listen: SocketAddr,
     identity: Identity,
@@ -101,18 +97,18 @@ pub async fn probe(
     let mut hosts: BTreeMap<SocketAddr, State> =
         others.filter_map(|other| Some((other.parse().ok()?, State::Dialling))).collect();
     for address in hosts.keys() {
-        // There are not so many that the network would not take them.
+        // The network has room for all.
         _ = net.maintain(*address);
     }
     let started = Instant::now();
     let is_ours = |state: &State| matches!(state, State::Done(Answer::Cluster(cluster)) if *cluster == ours);
     while !hosts.values().any(is_ours) && hosts.values().any(|state| !state.is_settled(me, started.elapsed())) {
         if let Ok(event) = timeout(LOOK, net.next()).await {
-            note(&mut hosts, event);
+            record(&mut hosts, event);
         }
     }
     net.shutdown().await;
-    // The listener is closed by a task of its own.
+    // Another task closes the listener.
     while TcpListener::bind(listen).is_err() && started.elapsed() < 2 * GOES_FIRST {
         sleep(LOOK).await;
     }
@@ -122,8 +118,8 @@ pub async fn probe(
         .collect())
 }
 
-/// Enters what the network has said of an address.
-fn note(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
+/// Records an event of the network.
+fn record(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
     let of = |hosts: &mut BTreeMap<SocketAddr, State>, peer: PeerId, next: State| {
         for state in hosts.values_mut() {
             if matches!(state, State::Linked(linked) if *linked == peer) {

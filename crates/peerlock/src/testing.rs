@@ -1,7 +1,6 @@
 //! Clusters within one process and without sockets, for the tests of applications.
 //!
-//! Under `#[tokio::test(start_paused = true)]` a lease of 30 seconds takes no time at all: tokio's clock jumps to the
-//! next thing that happens.
+//! Under `#[tokio::test(start_paused = true)]` leases take no real time: tokio's clock jumps to the next event.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), peerlock::Error> {
@@ -10,8 +9,8 @@
 //! let grant = one.client().acquire("nightly-backup").await?;
 //! assert!(two.client().try_acquire("nightly-backup").await?.is_none());
 //!
-//! network.cut(&one, &two); // What does your code do while nobody can be reached …
-//! network.heal(&one, &two); // … and when they are back?
+//! network.cut(&one, &two);
+//! network.heal(&one, &two);
 //! drop(grant);
 //! two.client().acquire("nightly-backup").await?.release().await?;
 //! # Ok(()) }
@@ -37,20 +36,20 @@ impl Default for Network {
 }
 
 impl Network {
-    /// A network without peers. Messages take no time.
+    /// Creates a network without peers or delays.
     pub fn new() -> Self {
         Self { memory: memory::Network::new(1), started: AtomicU64::new(0) }
     }
 
-    /// Messages take between `least` and `most` from now on.
+    /// Sets the delay of messages.
     pub fn delay(&self, least: Duration, most: Duration) {
         self.memory.delay(least, most);
     }
 
-    /// Starts a peer, which joins those who are there.
+    /// Starts a peer that joins the others.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] if it cannot reach any of those.
+    /// [`Error::NoPeer`] if it cannot reach any of them.
     pub async fn peer(&self) -> Result<Peer, Error> {
         let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let builder = Service::builder().process_number(number).clock(Clock::pausable()).votes_from_memory();
@@ -59,17 +58,17 @@ impl Network {
         Ok(Peer::without_sockets(builder.start(self.memory.endpoint(PeerId::new(number))).await?))
     }
 
-    /// Two peers cannot reach each other any more. What is under way between them is lost.
+    /// Disconnects two peers until they are [healed](Self::heal). Messages on their way are lost.
     pub fn cut(&self, one: &Peer, other: &Peer) {
         self.memory.cut(one.me(), other.me());
     }
 
-    /// They can again.
+    /// Reconnects two peers.
     pub fn heal(&self, one: &Peer, other: &Peer) {
         self.memory.heal(one.me(), other.me());
     }
 
-    /// A peer dies without a word, as if its process had been killed.
+    /// Crashes a peer.
     pub fn kill(&self, peer: &Peer) {
         self.memory.kill(peer.me());
     }

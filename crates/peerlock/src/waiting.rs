@@ -1,4 +1,4 @@
-//! Waiting for a slot at an agent, across the ends of agents.
+//! Waiting for a slot at an agent, across restarts of agents.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Error, Granted, Moment, Progress, Request};
 
-/// How long there may be no agent after one that has ended.
+/// How long the next agent may take to start.
 const ABSENT: Duration = Duration::from_secs(30);
 
-/// Waits for a slot. If the agent ends, asks the next one, for what is left of the wait; calls `absent` again and again
-/// while there is none. An agent that does not answer the first request is an error.
+/// Waits for a slot. If the agent ends, repeats the request at the next one with the remaining wait, and calls `absent`
+/// before each attempt. Fails if there is no agent at first.
 pub async fn hold<F: Future<Output = ()>>(
     agent: &Agent,
     request: &Request,

@@ -1,4 +1,4 @@
-//! A runtime that does not run while its process goes on.
+//! A blocked runtime.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,10 +11,10 @@ use peerlock::{Agent, Endpoint, Request};
 use peerlock_http::{App, Listener, serve};
 use tokio::runtime::Builder;
 
-/// Nothing takes so long, however loaded the machine is, and no lease here ends before.
+/// A timeout that a loaded machine does not reach, and shorter than the leases.
 const LONG: Duration = Duration::from_secs(60);
 
-/// An agent in a thread of its own.
+/// Starts an agent in another thread.
 fn agent(path: PathBuf) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn agent(path: PathBuf) {
     is_ready.recv().unwrap();
 }
 
-/// Acquires the slot on the thread that calls, which does nothing else meanwhile.
+/// Acquires the slot without yielding to the runtime.
 fn acquire_blocking(path: &PathBuf) {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -38,7 +38,7 @@ fn acquire_blocking(path: &PathBuf) {
 }
 
 #[test]
-fn dropping_gives_back_while_the_runtime_is_busy() {
+fn dropping_releases_while_the_runtime_is_blocked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.sock");
     agent(path.clone());

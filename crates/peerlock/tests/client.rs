@@ -1,4 +1,4 @@
-//! A peer and an agent are asked with the same words, and answer the same.
+//! The client, at a peer and at an agent.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Nothing takes so long, however loaded the machine is.
+/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A peer without sockets, and an agent of it.
@@ -24,7 +24,6 @@ struct Stand {
     _dir: TempDir,
 }
 
-/// Waits until something is so.
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let looked = timeout(LONG, async {
         while !is().await {
@@ -52,7 +51,7 @@ impl Stand {
 }
 
 #[tokio::test]
-async fn the_same_verbs_do_the_same() {
+async fn peer_and_agent_behave_alike() {
     let stand = Stand::start().await;
     let mut last = 0;
     for client in stand.clients() {
@@ -84,7 +83,7 @@ async fn the_same_verbs_do_the_same() {
 }
 
 #[tokio::test]
-async fn a_place_in_line_is_told_and_dropping_gives_it_up() {
+async fn position_is_reported_and_dropping_withdraws() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let grant = client.acquire("a").await.unwrap();
@@ -92,15 +91,15 @@ async fn a_place_in_line_is_told_and_dropping_gives_it_up() {
         let waiter = client.clone();
         let waiting =
             tokio::spawn(async move { waiter.acquire_showing("a", |place| _ = notified.send(place)).await.map(drop) });
-        while timeout(LONG, is_notified.recv()).await.expect("a place in line").unwrap().ahead != Some(0) {}
+        while timeout(LONG, is_notified.recv()).await.expect("a position").unwrap().ahead != Some(0) {}
         waiting.abort();
-        until("out of the line", async || client.show("a").await.unwrap().queue.is_empty()).await;
+        until("withdrawn", async || client.show("a").await.unwrap().queue.is_empty()).await;
         drop(grant);
     }
 }
 
 #[tokio::test]
-async fn a_detached_grant_outlives_its_client_and_goes_by_its_name() {
+async fn detached_grant_is_renewed_and_released_by_id() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let granted = client.acquire_detached(Request::new("a").ttl(LONG)).await.unwrap();
@@ -111,15 +110,14 @@ async fn a_detached_grant_outlives_its_client_and_goes_by_its_name() {
     }
 }
 
-/// Longer than the lease, which nobody but the keeper in the background renews.
 #[tokio::test]
-async fn a_grant_is_kept_beyond_its_lease_and_a_hold_is_not() {
+async fn grant_is_renewed_in_the_background_and_hold_is_not() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let short = || Request::new("a").ttl(Duration::from_millis(600)).grace(Duration::from_millis(200));
         let grant = client.acquire(short()).await.unwrap();
         let first = grant.deadline();
-        until("kept beyond its lease", async || grant.deadline() >= first + Duration::from_millis(600)).await;
+        until("renewed", async || grant.deadline() >= first + Duration::from_millis(600)).await;
         assert!(!grant.is_lost());
         grant.release().await.unwrap();
 
@@ -130,14 +128,14 @@ async fn a_grant_is_kept_beyond_its_lease_and_a_hold_is_not() {
 }
 
 #[tokio::test]
-async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
+async fn revocation_notifies_the_holder() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let revoked = Error::Revoked { name: "a".parse().unwrap(), forced: false };
         let grant = client.acquire("a").await.unwrap();
         let found = client.show("a").await.unwrap();
         assert_eq!(found.holders[0].client.as_ref().unwrap().pid, Some(std::process::id()));
-        assert_eq!(client.revoke("a", grant.fencing() + 1).await, Err(Error::Lost), "nobody has that number");
+        assert_eq!(client.revoke("a", grant.fencing() + 1).await, Err(Error::Lost), "there is no such grant");
         assert!(!grant.is_lost() && grant.why_lost().is_none());
         let fencing = grant.fencing();
         let stops = async {
@@ -168,7 +166,7 @@ async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
 }
 
 #[tokio::test]
-async fn who_holds_is_told_when_the_agent_stops() {
+async fn stopping_agent_notifies_holders() {
     let stand = Stand::start().await;
     let client = stand.agent.client();
     let grant = client.acquire("a").await.unwrap();
@@ -183,9 +181,9 @@ async fn who_holds_is_told_when_the_agent_stops() {
     assert!(matches!(client.peers().await, Err(Error::NoAgent { .. })));
 }
 
-/// The connection broke, and the agent still answers: it has given the slot to somebody else, or is about to.
+/// The agent still runs: it frees the slot with the connection.
 #[tokio::test]
-async fn who_lost_its_connection_stops_at_once() {
+async fn holder_stops_at_once_when_its_connection_breaks() {
     let stand = Stand::start().await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("proxy.sock");
@@ -211,11 +209,11 @@ async fn who_lost_its_connection_stops_at_once() {
     let grant = client.acquire("b").await.unwrap();
     cut.send(()).unwrap();
     let stop = timeout(LONG, async { tokio::join!(hold.maintain(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await;
-    assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
+    assert_eq!(stop.expect("long before the leases expire").0, Stop::AtOnce);
 }
 
 #[test]
-fn threads_have_the_same() {
+fn blocking_client_acquires_and_waits() {
     use peerlock::blocking;
     let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(peerlock::Secret::generate());
     let client = blocking::Client::peer(builder).unwrap();
@@ -235,13 +233,12 @@ fn threads_have_the_same() {
     assert!(waiting.join().unwrap().unwrap() > before);
     assert_eq!(client.peers().unwrap().len(), 1);
     let last = client.acquire("a").unwrap();
-    drop(client); // The grant still has somebody to be given back to.
-    assert!(!last.is_lost());
+    drop(client);
+    assert!(!last.is_lost(), "the grant is a handle, too");
 }
 
-/// Every verb of a client, each for what it is there for.
 #[test]
-fn threads_have_every_verb() {
+fn blocking_client_has_every_verb() {
     use peerlock::blocking;
     let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(peerlock::Secret::generate());
     let client = blocking::Client::peer(builder).unwrap();
@@ -268,7 +265,7 @@ fn threads_have_every_verb() {
     std::thread::scope(|threads| {
         threads.spawn(move || asks.revoke("a", fencing).unwrap());
         assert!(grant.is_lost_within(LONG));
-        drop(grant); // So that who has asked for it need not wait for the end of its lease.
+        drop(grant); // Otherwise the revocation waits until its lease expires.
     });
     let me = client.peers().unwrap()[0].peer;
     client.evict("a", me).unwrap();
@@ -279,9 +276,8 @@ fn threads_have_every_verb() {
     assert!(client.resources().unwrap().iter().all(|it| it.name.as_str() != "b"));
 }
 
-/// Whoever keeps the runtime busy for longer than the lease stands knows before it is told.
 #[tokio::test]
-async fn a_look_at_a_lease_is_one_at_the_clock() {
+async fn is_lost_reads_the_clock_while_the_runtime_is_blocked() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let short = Request::new("a").ttl(Duration::from_secs(2)).grace(Duration::from_millis(200));
@@ -294,9 +290,9 @@ async fn a_look_at_a_lease_is_one_at_the_clock() {
     }
 }
 
-/// Where a runtime is, too; and dropping is no reason to panic anywhere.
+/// Within a runtime, too, and without a panic.
 #[tokio::test]
-async fn a_member_of_threads_says_goodbye() {
+async fn dropped_blocking_peer_leaves() {
     use peerlock::blocking;
     let secret = peerlock::Secret::generate();
     let here = || Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret.clone());
@@ -317,10 +313,9 @@ async fn a_member_of_threads_says_goodbye() {
     until("alone again", alone).await;
 }
 
-/// An agent that can take no new connection renews the leases of those it has. By a clock that goes when all wait, far
-/// beyond the time after which it closes connections that say nothing.
+/// An agent at its connection limit still renews leases. In virtual time, far beyond its timeout of idle connections.
 #[tokio::test]
-async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
+async fn long_lease_is_renewed_on_its_connection() {
     let network = memory::Network::new(1).endpoint(PeerId::new(1));
     let service = Service::builder().session(Duration::from_secs(600)).start(network).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -329,7 +324,7 @@ async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
     let server = tokio::spawn(serve(vec![listener], app.clone(), std::future::pending()));
     let request = Request::new("a").ttl(Duration::from_secs(3600));
     let mut hold = Agent::at(endpoint, None).client().hold(request, |_| ()).await.unwrap();
-    assert!(hold.renew().await.unwrap() > Duration::from_secs(300), "it stands for long");
+    assert!(hold.renew().await.unwrap() > Duration::from_secs(300), "it is long");
     let (_, accepted) = app.connections();
     tokio::time::pause();
     let mut renewed = 0;

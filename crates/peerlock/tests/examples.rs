@@ -1,4 +1,4 @@
-//! The examples run, to their end.
+//! Runs the examples.
 #![allow(clippy::expect_used, reason = "an example may fail loudly")]
 
 use std::sync::mpsc;
@@ -14,21 +14,20 @@ mod lost;
 #[path = "../examples/worker_pool.rs"]
 mod worker_pool;
 
-/// Longer than any of them takes on a machine under load; only a failure takes so long.
+/// A timeout that a loaded machine does not reach.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Example = fn() -> Result<(), String>;
 
-/// Each is what `cargo run --example` runs; one that hangs fails.
 #[test]
-fn they_run() {
+fn examples_run_to_their_end() {
     let examples: [(&str, Example); 4] = [
         ("lock", || lock::main().map_err(|error| error.to_string())),
         ("worker_pool", || worker_pool::main().map_err(|error| error.to_string())),
         ("fenced_write", || fenced_write::main().map_err(|error| error.to_string())),
         ("lost", || lost::main().map_err(|error| error.to_string())),
     ];
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("the folder").count();
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("the directory").count();
     assert_eq!(files, examples.len(), "each example is run");
     for (name, example) in examples {
         let (done, is_done) = mpsc::channel();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-/// Nothing takes so long, however loaded the machine is.
+/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
 const WAITING: &str = r#"{"waiting":{"ahead":1}}"#;
@@ -29,8 +29,8 @@ fn listen(path: &Path) -> UnixListener {
     UnixListener::bind(path).unwrap()
 }
 
-/// The next request, as text, and its connection.
-async fn asked(listener: &UnixListener) -> (String, UnixStream) {
+/// Returns the text of the next request, and its connection.
+async fn next_request(listener: &UnixListener) -> (String, UnixStream) {
     let (mut stream, _) = timeout(LONG, listener.accept()).await.expect("a client").unwrap();
     let mut text = Vec::new();
     while !text.ends_with(b"}") {
@@ -39,7 +39,7 @@ async fn asked(listener: &UnixListener) -> (String, UnixStream) {
     (String::from_utf8(text).unwrap(), stream)
 }
 
-/// How long a request may wait, in milliseconds.
+/// Returns the wait of a request, in milliseconds.
 fn wait(request: &str) -> u32 {
     request.split(r#""wait_ms":"#).nth(1).unwrap().split(['}', ',']).next().unwrap().parse().unwrap()
 }
@@ -49,24 +49,23 @@ async fn answer(stream: &mut UnixStream, line: &str) {
 }
 
 #[tokio::test]
-async fn wait_goes_on_at_the_next_agent() {
+async fn request_is_repeated_at_the_next_agent() {
     let (_dir, path, client) = place();
     let first = listen(&path);
     let waits = tokio::spawn(async move { client.acquire(Request::new("a").wait(LONG)).await });
-    let (request, mut stream) = asked(&first).await;
+    let (request, mut stream) = next_request(&first).await;
     let first_wait = wait(&request);
     assert!((1..=60_000).contains(&first_wait), "{request}");
     answer(&mut stream, WAITING).await;
     drop((first, stream));
-    // There is none for a while.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
 
     let next = listen(&path);
-    let (request, mut stream) = asked(&next).await;
-    assert!((1..=first_wait - 300).contains(&wait(&request)), "what is left: {request}");
+    let (request, mut stream) = next_request(&next).await;
+    assert!((1..=first_wait - 300).contains(&wait(&request)), "the rest: {request}");
     answer(&mut stream, GRANTED).await;
-    let (request, mut renewal) = asked(&next).await;
+    let (request, mut renewal) = next_request(&next).await;
     assert!(request.contains("/renew "), "{request}");
     renewal
         .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", RENEWED.len()).as_bytes())
@@ -78,24 +77,23 @@ async fn wait_goes_on_at_the_next_agent() {
 }
 
 #[tokio::test]
-async fn wait_ends_in_time_though_no_agent_comes() {
+async fn wait_ends_in_time_without_an_agent() {
     let (_dir, path, client) = place();
     let first = listen(&path);
     let waits = tokio::spawn(async move { client.acquire(Request::new("a").wait(Duration::from_millis(500))).await });
-    let (_, mut stream) = asked(&first).await;
+    let (_, mut stream) = next_request(&first).await;
     answer(&mut stream, WAITING).await;
     drop((first, stream));
     let ended = timeout(LONG / 4, waits).await.expect("it does not wait for an agent").unwrap();
     assert!(matches!(ended, Err(Error::NotAcquired { .. })), "{ended:?}");
 }
 
-/// Whether it would be granted is known at once, or not at all.
 #[tokio::test]
-async fn trial_is_not_repeated_at_the_next_agent() {
+async fn try_is_not_repeated_at_the_next_agent() {
     let (_dir, path, client) = place();
     let first = listen(&path);
     let tries = tokio::spawn(async move { client.try_acquire("a").await });
-    drop(asked(&first).await);
+    drop(next_request(&first).await);
     let ended = timeout(LONG, tries).await.expect("it ends").unwrap();
     assert!(matches!(ended, Err(Error::Broken { .. })), "{ended:?}");
 }

@@ -10,10 +10,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Nothing takes so long, however loaded the machine is.
+/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Answers what a holder asks for, but not who wants to go on with a slot; hands out the connections of both.
+/// Answers a holder, except `resume`. Passes on the connections of `hold`, `resume` and `release`.
 async fn answer(mut stream: UnixStream, retained: mpsc::UnboundedSender<(&'static str, UnixStream)>) {
     let mut received = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut received).await {
@@ -43,10 +43,10 @@ async fn answer(mut stream: UnixStream, retained: mpsc::UnboundedSender<(&'stati
     }
 }
 
-/// Connections that were asked for something, and what.
+/// Connections with the verb of their request.
 type Connections = mpsc::UnboundedReceiver<(&'static str, UnixStream)>;
 
-/// A grant whose agent has ended, and the connection on which it asks the next one for its slot.
+/// Returns a grant whose agent has ended, and the connection on which it tries to resume.
 async fn left_alone() -> (Grant, UnixStream, Connections, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.sock");
@@ -63,30 +63,30 @@ async fn left_alone() -> (Grant, UnixStream, Connections, TempDir) {
     let (verb, held) = connections.recv().await.unwrap();
     assert_eq!(verb, "hold");
     drop(held);
-    let (verb, resumed) = timeout(LONG, connections.recv()).await.expect("it wants to go on").unwrap();
+    let (verb, resumed) = timeout(LONG, connections.recv()).await.expect("it resumes").unwrap();
     assert_eq!(verb, "resume");
     (grant, resumed, connections, dir)
 }
 
-/// The next agent would keep its slot until the end of the lease.
+/// Otherwise the next agent holds the slot until its lease expires.
 #[tokio::test]
-async fn what_is_dropped_while_there_is_no_agent_is_given_back_to_the_next_one() {
+async fn grant_dropped_without_an_agent_is_released_at_the_next() {
     let (grant, _resumed, mut connections, _dir) = left_alone().await;
     drop(grant);
-    let (verb, _) = timeout(LONG, connections.recv()).await.expect("it gives the slot back").unwrap();
+    let (verb, _) = timeout(LONG, connections.recv()).await.expect("it releases the slot").unwrap();
     assert_eq!(verb, "release");
 }
 
-/// The answer may be under way when it gives up waiting for it, and the slot would be free with the connection.
+/// The answer may be on its way when the grant is lost, and the end of the connection would free the slot.
 #[tokio::test]
-async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
+async fn lost_grant_keeps_its_new_connection_until_dropped() {
     let (grant, mut resumed, mut connections, _dir) = left_alone().await;
-    timeout(LONG, grant.lost()).await.expect("nobody renews its lease");
+    timeout(LONG, grant.lost()).await.expect("its lease is not renewed");
     let closed = timeout(Duration::from_millis(200), resumed.read(&mut [0])).await;
-    assert!(closed.is_err(), "it is still inside: {closed:?}");
+    assert!(closed.is_err(), "it still holds the slot: {closed:?}");
     drop(grant);
-    let (verb, _released) = timeout(LONG, connections.recv()).await.expect("it gives the slot back").unwrap();
+    let (verb, _released) = timeout(LONG, connections.recv()).await.expect("it releases the slot").unwrap();
     assert_eq!(verb, "release");
-    let closed = timeout(LONG, resumed.read(&mut [0])).await.expect("nothing is left of it");
+    let closed = timeout(LONG, resumed.read(&mut [0])).await.expect("it is closed");
     assert_eq!(closed.unwrap(), 0);
 }

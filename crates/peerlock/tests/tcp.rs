@@ -1,4 +1,4 @@
-//! An agent that is reached over TCP, by way of a proxy that may end one side of a connection.
+//! An agent over TCP, through a proxy that may end one side of a connection.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::time::timeout;
 
-/// Nothing takes so long, however loaded the machine is.
+/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -24,10 +24,10 @@ struct Stand {
     cut: broadcast::Sender<Cut>,
 }
 
-/// What a proxy does to all connections that it has.
+/// A fault of all connections of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
-    /// It ends the agent's side. The client's stays open, and silent.
+    /// Ends the agent's side. The client's stays open and silent.
     Agents,
     Both,
 }
@@ -51,7 +51,7 @@ impl Stand {
         Self { service, app, endpoint, behind, cut }
     }
 
-    /// A client by way of the proxy.
+    /// Returns a client that uses the proxy.
     fn remote(&self) -> Client {
         Agent::at(self.endpoint.clone(), Some(Token::new(TOKEN).unwrap())).client()
     }
@@ -60,7 +60,7 @@ impl Stand {
         self.service.show("a").await.unwrap().holders[0].free
     }
 
-    /// Waits until the agent has seen the end of what was cut.
+    /// Waits until the agent has noticed that its connections ended.
     async fn until_unconnected(&self) {
         until("without connections", async || self.app.connections().0 == 0).await;
     }
@@ -104,7 +104,7 @@ async fn slot_stays_held_when_only_the_agent_sees_the_end() {
     let hold = stand.remote().hold(long("a"), |_| {}).await.unwrap();
     stand.cut.send(Cut::Agents).unwrap();
     stand.until_unconnected().await;
-    assert!(!stand.is_free().await, "its holder does not know of anything, and works");
+    assert!(!stand.is_free().await, "its holder continues");
     let next = stand.service.acquire(Request::new("a").try_only()).await;
     assert!(matches!(next, Err(Error::NotAcquired { .. })), "{next:?}");
     assert!(hold.renew().await.unwrap() > Duration::ZERO);
@@ -113,7 +113,7 @@ async fn slot_stays_held_when_only_the_agent_sees_the_end() {
 }
 
 #[tokio::test]
-async fn holder_goes_on_when_its_connection_ends() {
+async fn holder_resumes_when_its_connection_ends() {
     let stand = Stand::start().await;
     let grant = stand.remote().acquire(long("a")).await.unwrap();
     for _ in 0..3 {
@@ -131,7 +131,7 @@ async fn holder_goes_on_when_its_connection_ends() {
 }
 
 #[tokio::test]
-async fn waiting_client_goes_on_when_its_connection_ends() {
+async fn request_is_repeated_when_its_connection_ends() {
     let stand = Stand::start().await;
     let first = stand.service.acquire(Request::new("a")).await.unwrap();
     let waits = tokio::spawn({
@@ -142,7 +142,7 @@ async fn waiting_client_goes_on_when_its_connection_ends() {
     waiting(1).await;
     let before = stand.app.connections().1;
     stand.cut.send(Cut::Both).unwrap();
-    until("asked again", async || stand.app.connections().1 > before).await;
+    until("repeated", async || stand.app.connections().1 > before).await;
     waiting(1).await;
     drop(first);
     let grant = timeout(LONG, waits).await.expect("it is granted").unwrap().unwrap();
@@ -154,7 +154,7 @@ async fn queue(stand: &Stand) -> usize {
 }
 
 #[tokio::test]
-async fn dropping_gives_back_over_tcp() {
+async fn dropping_releases_over_tcp() {
     let stand = Stand::start().await;
     drop(stand.remote().acquire(long("a")).await.unwrap());
     until("free", async || stand.is_free().await).await;
@@ -162,9 +162,9 @@ async fn dropping_gives_back_over_tcp() {
     until("free", async || stand.is_free().await).await;
 }
 
-/// The environment is that of a process, so the client is one of its own: this test again.
+/// The environment is global, so the client is a child process that runs this test again.
 #[test]
-fn dropping_gives_back_over_tcp_where_threads_hold() {
+fn dropping_releases_over_tcp_in_a_blocking_client() {
     if std::env::var_os("PEERLOCK_API_TOKEN").is_some() {
         let client = peerlock::blocking::Client::agent().unwrap();
         let both = (client.acquire(long("a")).unwrap(), client.hold(long("b"), |_| {}).unwrap());
@@ -175,7 +175,7 @@ fn dropping_gives_back_over_tcp_where_threads_hold() {
     let stand = runtime.block_on(Stand::start());
     let Endpoint::Tcp(address) = &stand.behind else { panic!("it is one") };
     let mut client = std::process::Command::new(std::env::current_exe().unwrap());
-    client.args(["--exact", "dropping_gives_back_over_tcp_where_threads_hold"]);
+    client.args(["--exact", "dropping_releases_over_tcp_in_a_blocking_client"]);
     let ended = client.env("PEERLOCK_AGENT", address).env("PEERLOCK_API_TOKEN", TOKEN).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     runtime.block_on(async {
@@ -186,16 +186,15 @@ fn dropping_gives_back_over_tcp_where_threads_hold() {
     });
 }
 
-/// What the environment says of a token counts for an agent at `host:port` only.
 #[test]
 fn token_is_taken_from_the_environment() {
     if let Some(expected) = std::env::var_os("EXPECTED") {
         let token = Agent::token();
-        let said = token.map_or_else(
+        let found = token.map_or_else(
             |error| error.to_string(),
             |token| token.map_or("none".to_owned(), |token| token.as_str().to_owned()),
         );
-        assert!(said.contains(expected.to_str().unwrap()), "{said}");
+        assert!(found.contains(expected.to_str().unwrap()), "{found}");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -216,15 +215,15 @@ fn token_is_taken_from_the_environment() {
     }
 }
 
-/// The slot is another's already: this holder must not take its time to stop.
+/// The slot may have another holder, so the grace does not apply.
 #[tokio::test]
-async fn renewal_that_is_refused_without_a_line_stops_the_holder_at_once() {
+async fn refused_renewal_without_a_line_stops_the_holder_at_once() {
     let stand = Stand::start().await;
     let mut hold = stand.remote().hold(Request::new("a").ttl(Duration::from_secs(9)), |_| {}).await.unwrap();
     stand.cut.send(Cut::Agents).unwrap();
     stand.until_unconnected().await;
-    // By somebody who knows its name, as after the end of its lease.
+    // By its ID, as after the end of its lease.
     stand.remote().release("a", &hold.granted().grant.clone()).await.unwrap();
-    let stop = timeout(LONG, hold.maintain(|_, _| {}, |_| {}, async || {})).await.expect("it is told");
+    let stop = timeout(LONG, hold.maintain(|_, _| {}, |_| {}, async || {})).await.expect("it is lost");
     assert_eq!((stop, hold.why_lost()), (Stop::AtOnce, Some(&Error::Lost)));
 }

@@ -21,7 +21,6 @@ const COMPUTES: Duration = Duration::from_micros(2500);
 /// How long the peer then sleeps instead of polling: twice as long each time, since each attempt may cost a tick.
 const RESTS: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
 
-/// When to sleep, and when to yield the core.
 pub struct Awake {
     /// How long to poll after a message, if at all.
     span: Option<Duration>,
@@ -61,7 +60,6 @@ impl Awake {
         }
     }
 
-    /// Returns whether to poll.
     pub fn waits(&self) -> bool {
         self.span.is_some() && Instant::now() < self.until
     }
@@ -146,7 +144,6 @@ mod tests {
         awake.ours_until = persistent;
         awake.share();
         assert_eq!(awake.ours_until, persistent);
-        // A polling thread that finds the core taken sleeps.
         awake.on_message();
         awake.crowded = true;
         awake.on_said().await;

@@ -1,23 +1,19 @@
 //! Commands of the handles to the task that owns a node, and its pending answers.
 
-use peerlock_node::{Answer, Input, Node, TicketId, Wanted};
+use peerlock_node::{Answer, Input, Node, TicketId};
 use peerlock_types::Time;
 use tokio::sync::{oneshot, watch};
 
 use crate::grant::{Grant, LeaseStatus};
 use crate::{Counters, Error, Health, Name, Progress};
 
-/// A command of a handle.
 pub enum Command {
-    Acquire {
-        wanted: Wanted,
-        waiter: Waiter,
-    },
-    /// Resumes a grant of an earlier process.
-    Resume {
+    /// Requests or resumes a slot of this resource, with the ID of a grant that may outlive this process.
+    Wait {
         name: Name,
-        note: String,
+        note: Option<String>,
         waiter: Waiter,
+        input: Box<dyn FnOnce(u64) -> Input + Send>,
     },
     /// The future of this waiter was dropped.
     Forget {
@@ -31,7 +27,6 @@ pub enum Command {
     Detach {
         ticket: TicketId,
     },
-    /// Returns the ticket of a detached grant.
     Find {
         note: String,
         reply: oneshot::Sender<Found>,
@@ -46,12 +41,8 @@ pub enum Command {
     Health {
         reply: oneshot::Sender<Health>,
     },
-    Drain {
-        reply: oneshot::Sender<()>,
-    },
-    Close {
-        reply: oneshot::Sender<()>,
-    },
+    /// Passes [`Input::Drain`] or [`Input::Close`] to the node.
+    Drain(Input, oneshot::Sender<()>),
     Leave {
         reply: oneshot::Sender<bool>,
     },
@@ -59,18 +50,15 @@ pub enum Command {
 
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// The result of [`Command::Find`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Here(TicketId),
-    /// It was revoked.
     Revoked(Error),
     /// The grants of earlier processes are not all known yet.
     NotYet,
     Nowhere,
 }
 
-/// A client that waits for a grant.
 pub struct Waiter {
     pub number: u64,
     pub reply: Reply<Grant>,
@@ -81,7 +69,6 @@ pub struct Waiter {
 
 /// The receiver of the node's answer to a call.
 pub enum Call {
-    /// A request for a slot of this resource, with the ID of a grant that may outlive this process.
     Acquire(Name, Option<String>, Waiter),
     Reply(Reply<Answer>),
 }

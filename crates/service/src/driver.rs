@@ -33,7 +33,6 @@ const TURNS: u32 = 128;
 /// A host of another cluster is reported for this long after it was met, if this peer was not told to join it.
 const LATELY: Duration = Duration::from_secs(3600);
 
-/// The state of the task: the node, its transport, and the pending answers.
 pub struct Driver<T> {
     transport: T,
     node: Node,
@@ -58,7 +57,6 @@ pub struct Driver<T> {
     named: BTreeMap<TicketId, String>,
     /// The latest revoked ones with the reason, for clients that renew them.
     revoked: VecDeque<(String, Error)>,
-    /// The ticket of each waiter.
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
     /// The peer stops if it finds no member to join.
@@ -73,7 +71,6 @@ pub struct Driver<T> {
     /// All handles are dropped.
     abandoned: bool,
     left: bool,
-    /// The registry has confirmed it.
     confirmed: bool,
 }
 
@@ -119,7 +116,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Runs until the peer has left.
     pub async fn run(mut self, mut awake: Awake) {
         self.step(Input::Start { join: self.join.clone() });
         // Reset only when it changes, which most steps do not.
@@ -208,7 +204,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Passes an input to the node and executes its effects.
     fn step_at(&mut self, now: Time, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
@@ -247,7 +242,6 @@ impl<T: Transport> Driver<T> {
         self.transport.flush();
     }
 
-    /// Writes takeover records before any other effect.
     fn record(&mut self, effects: &mut Vec<Effect>) {
         let last = effects.iter().rposition(|effect| matches!(effect, Effect::Record(_)));
         let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
@@ -383,14 +377,9 @@ impl<T: Transport> Driver<T> {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Acquire { wanted, waiter } => {
-                let note = wanted.detached.clone().or_else(|| wanted.taken_over_as.clone());
-                let call = self.call(Call::Acquire(wanted.name.clone(), note, waiter));
-                self.step(Input::Acquire { call, wanted });
-            }
-            Command::Resume { name, note, waiter } => {
-                let call = self.call(Call::Acquire(name.clone(), Some(note.clone()), waiter));
-                self.step(Input::Resume { call, name, note });
+            Command::Wait { name, note, waiter, input } => {
+                let call = self.call(Call::Acquire(name, note, waiter));
+                self.step(input(call));
             }
             Command::Forget { waiter } => self.forget(waiter),
             Command::Drop { ticket } => {
@@ -413,13 +402,9 @@ impl<T: Transport> Driver<T> {
                 _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
             Command::Health { reply } => _ = reply.send(self.health()),
-            Command::Drain { reply } => {
+            Command::Drain(input, reply) => {
                 self.draining.push(reply);
-                self.step(Input::Drain);
-            }
-            Command::Close { reply } => {
-                self.draining.push(reply);
-                self.step(Input::Close);
+                self.step(input);
             }
             Command::Leave { reply } => {
                 self.leaving.push(reply);
@@ -486,7 +471,6 @@ impl<T: Transport> Driver<T> {
         let is_it = |call: &Call| matches!(call, Call::Acquire(_, _, waiting) if waiting.number == waiter);
         let Some(call) = self.calls.iter().find_map(|(call, asked)| is_it(asked).then_some(*call)) else { return };
         self.step(Input::GiveUp { call });
-        // The step may have answered it.
         self.calls.remove(&call);
     }
 
@@ -520,7 +504,6 @@ impl<T: Transport> Driver<T> {
         note.into_iter().for_each(|note| self.name(ticket, note));
     }
 
-    /// Records the ID of a grant.
     fn name(&mut self, ticket: TicketId, note: String) {
         self.named.insert(ticket, note.clone());
         self.notes.insert(note, ticket);
@@ -573,7 +556,6 @@ pub fn random() -> u64 {
     getrandom::u64().expect("the operating system has a random source")
 }
 
-/// Returns a random stream with a random seed.
 pub fn random_stream() -> Rng {
     Rng::new(random())
 }

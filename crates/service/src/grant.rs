@@ -14,10 +14,8 @@ use crate::command::Command;
 use crate::driver::random;
 use crate::{Error, Name};
 
-/// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStatus {
-    /// When it expires unless it is renewed.
     pub deadline: Moment,
     /// Why the client must stop, if it must.
     pub lost: Option<Error>,
@@ -37,7 +35,6 @@ pub struct Grant {
     lease: watch::Receiver<LeaseStatus>,
     commands: mpsc::UnboundedSender<Command>,
     clock: Clock,
-    /// Dropping it has no effect.
     disarmed: bool,
 }
 

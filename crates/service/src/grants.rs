@@ -51,7 +51,6 @@ struct Ledger {
     grants: BTreeMap<String, GrantRecord>,
 }
 
-/// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -157,7 +156,6 @@ impl GrantFile {
 }
 
 impl Ledger {
-    /// As [`Predecessor::after`].
     fn enter(&mut self, entry: JournalEntry) {
         match (entry, self.session) {
             (JournalEntry::Session { cluster, session, ttl }, before) => {
@@ -374,7 +372,6 @@ mod tests {
             .into_iter()
             .fold(None, |before, journal_entry| Predecessor::after(before, &predecessor.boot, journal_entry));
         assert_eq!(Some(predecessor.clone()), expected);
-        // A rewritten file has the same contents.
         let (_, again) = GrantFile::open(&path, HOST).unwrap();
         assert_eq!(again.as_ref(), Some(&predecessor));
         let mut had_some = false;

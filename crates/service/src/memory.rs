@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::transport::{Event, Parting, Transport};
 
-/// All peers of one process and the connections between them.
+/// The peers of one process and their connections.
 #[derive(Clone)]
 pub struct Network(Arc<Mutex<State>>);
 
@@ -39,7 +39,6 @@ impl Pair {
     }
 }
 
-/// The events on their way to one peer, by the time of arrival.
 struct Port {
     inbox: BTreeMap<(Instant, u64), Event>,
     /// The arrival of the last message of each sender, which the next must not overtake.
@@ -148,7 +147,6 @@ impl State {
         }
     }
 
-    /// Ends a connection. Messages on their way are lost.
     fn disconnect(&mut self, pair: (PeerId, PeerId), why: &str) {
         if !self.pairs.get(&pair).is_some_and(|known| known.up) {
             return;
@@ -189,7 +187,6 @@ pub struct Endpoint {
     me: PeerId,
     wake: Arc<Notify>,
     network: Network,
-    /// Unflushed messages.
     unhurried: Vec<(PeerId, u64, Vec<u8>)>,
 }
 

@@ -38,7 +38,6 @@ impl RealNetwork {
         }
     }
 
-    /// Sends on a connection, if it is still the established one.
     fn post(&self, to: PeerId, epoch: u64, send: impl FnOnce(&Net, Epoch) -> Result<(), Unsent>) {
         let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
         match send(&self.net, *link) {

@@ -97,9 +97,6 @@ pub fn agent_socket() -> Result<PathBuf, NoDataDir> {
 /// Returns the socket of the agent that this user's commands use, without connecting to it: that of the last agent of
 /// the data directory, since a shell and cron differ in `$XDG_RUNTIME_DIR`; if there was none, that of the system
 /// agent; else the [default](agent_socket).
-///
-/// # Errors
-/// As [`agent_socket`].
 pub fn agent_in_use() -> Result<PathBuf, NoDataDir> {
     agent_in_use_of(is_root(), variable, last_socket, Path::exists)
 }
@@ -123,7 +120,6 @@ fn agent_in_use_of(
     }
 }
 
-/// The last agent of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Last {
     Never,
@@ -200,7 +196,6 @@ fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Re
     }
 }
 
-/// Returns a variable of the environment, if it is not empty.
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

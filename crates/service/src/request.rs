@@ -41,7 +41,7 @@ pub(crate) enum Keeping {
 /// assert_eq!((plain.slots, more.slots), (None, Some(3)));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[cfg_attr(feature = "schema", derive(ToSchema), schema(description = "A request for a slot."))]
 #[serde(default, deny_unknown_fields)]
 #[must_use = "a request has no effect until it is acquired"]
 #[non_exhaustive]
@@ -89,44 +89,42 @@ impl Request {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Sets the number of slots of the resource. By default as it is, or one for a new resource.
+    /// Sets `slots`.
     pub fn slots(self, slots: u32) -> Self {
         Self { slots: Some(slots), ..self }
     }
 
-    /// Sets how long to wait. By default without limit.
+    /// Sets `wait`.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Fails instead of waiting, unless a slot is free and no other request waits.
+    /// Sets `try_only`.
     pub fn try_only(self) -> Self {
         Self { try_only: true, ..self }
     }
 
-    /// Sets the lease duration: how long a grant is valid without renewal. By default 30 s.
+    /// Sets `ttl`.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// Sets how long before its lease expires a grant is [lost](crate::Grant::lost), so that the holder can stop in
-    /// time. By default a fifth of the lease.
+    /// Sets `grace`.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: Some(grace), ..self }
     }
 
-    /// Sets a text that other users see beside the request or grant, such as a host and a command.
+    /// Sets `label`.
     pub fn label(self, label: impl Into<String>) -> Self {
         Self { label: Some(label.into()), ..self }
     }
 
-    /// Sets the process of the client, which other users see.
+    /// Sets `pid`.
     pub fn pid(self, pid: u32) -> Self {
         Self { pid: Some(pid), ..self }
     }
 
-    /// Makes the request idempotent: another one with this ID for the same resource, while it waits or holds a slot, is
-    /// the same request.
+    /// Sets `request_id`.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }

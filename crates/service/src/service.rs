@@ -270,45 +270,35 @@ impl Service {
     }
 
     /// As [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses it.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
     pub fn hold(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Client)
     }
 
     /// As [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
     /// [detached](Grant::detach), it is valid until its lease expires, and later processes of this host know its ID.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
     pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Registry)
     }
 
     fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
-        let command = |waiter| match request.wanted(keeping) {
-            Ok(wanted) => Ok(Command::Acquire { wanted, waiter }),
-            Err(error) => Err(Box::new((error, waiter))),
-        };
+        let command = request.wanted(keeping).map(|wanted| {
+            move |waiter| {
+                let note = wanted.detached.clone().or_else(|| wanted.taken_over_as.clone());
+                let name = wanted.name.clone();
+                Command::Wait { name, note, waiter, input: Box::new(|call| Input::Acquire { call, wanted }) }
+            }
+        });
         self.wait_for(command, false)
     }
 
-    fn wait_for(
-        &self,
-        command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>,
-        resumes: bool,
-    ) -> Acquire {
+    fn wait_for(&self, command: Result<impl FnOnce(Waiter) -> Command, Error>, resumes: bool) -> Acquire {
         let number = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
-        match command(Waiter { number, reply, progress, resumes }) {
-            Ok(command) => _ = commands.send(command),
-            Err(refused) => {
-                let (error, waiter) = *refused;
-                _ = waiter.reply.send(Err(error));
-            }
+        match command {
+            Ok(command) => _ = commands.send(command(Waiter { number, reply, progress, resumes })),
+            Err(error) => _ = reply.send(Err(error)),
         }
         Acquire { waiter: number, answer, progress: progressed, commands, resumes, done: false }
     }
@@ -319,9 +309,13 @@ impl Service {
     /// # Errors
     /// [`Error::Lost`] if it has expired, or is unknown here.
     pub fn resume(&self, name: Name, grant: GrantId) -> Acquire {
-        let command = |waiter| match grant {
-            GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
-            GrantId::Held(_) => Err(Box::new((Error::Lost, waiter))),
+        let command = match grant {
+            GrantId::Named(note) => Ok(move |waiter| {
+                let (resource, id) = (name.clone(), Some(note.clone()));
+                let input = Box::new(|call| Input::Resume { call, name, note });
+                Command::Wait { name: resource, note: id, waiter, input }
+            }),
+            GrantId::Held(_) => Err(Error::Lost),
         };
         self.wait_for(command, true)
     }
@@ -418,33 +412,21 @@ impl Service {
     }
 
     /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] has all.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.read(Node::peers).await
     }
 
     /// Returns the counters of this peer.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
         self.send(|reply| Command::Counters { reply }).await
     }
 
     /// Returns the health of this peer from local state, also without a quorum.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn health(&self) -> Result<Health, Error> {
         self.send(|reply| Command::Health { reply }).await
     }
 
     /// Returns the internal state of this peer.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub async fn inspect(&self) -> Result<Inspection, Error> {
         self.read(Node::inspect).await
     }
@@ -457,13 +439,13 @@ impl Service {
     /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
     /// expired. Gives clients time to stop before [`leave`](Self::leave).
     pub async fn drain(&self) {
-        _ = self.send(|reply| Command::Drain { reply }).await;
+        _ = self.send(|reply| Command::Drain(Input::Drain, reply)).await;
     }
 
     /// Grants no more slots, and withdraws waiting requests. Resolves when all grants are released or have expired,
     /// except [detached](Self::acquire_detached) ones.
     pub async fn close(&self) {
-        _ = self.send(|reply| Command::Close { reply }).await;
+        _ = self.send(|reply| Command::Drain(Input::Close, reply)).await;
     }
 
     /// Returns whether a client waits, or has a grant that ends with this peer's session. If the process ends without

@@ -41,7 +41,6 @@ enum Place {
     },
 }
 
-/// A completed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Written(u64),
@@ -75,9 +74,6 @@ pub struct Known {
 
 impl Known {
     /// Reads the directory, including the voter's file. Changes nothing.
-    ///
-    /// # Errors
-    /// See [`Unusable`].
     pub fn read(dir: &Path) -> Result<Self, Unusable> {
         let (mut known, path) = (known(dir)?, dir.join(REGISTRY));
         known.registry = match fs::read(&path) {
@@ -196,9 +192,6 @@ impl Store {
     }
 
     /// Opens a directory, which the caller has locked. If a later write fails, the process ends with an error message.
-    ///
-    /// # Errors
-    /// See [`Unusable`].
     pub fn dir(dir: &Path) -> Result<(Self, Known), Unusable> {
         let (path, registry) = (dir.join("cluster"), dir.join(REGISTRY));
         let io = |path: &Path| {
@@ -273,7 +266,6 @@ impl Store {
         self.stored.recv().await
     }
 
-    /// Returns the next write that has completed, if any.
     pub(crate) fn try_next(&mut self) -> Option<Stored> {
         self.stored.try_recv().ok()
     }
@@ -307,7 +299,6 @@ fn write_cluster_file(
                 false
             }
         };
-        // Without a cluster ID the addresses are not stored.
         let Some(id) = id else { continue };
         match write(path, id, &members) {
             Ok(()) if follows == Some(id) => {
@@ -331,7 +322,6 @@ fn write_cluster_file(
                 );
                 std::process::exit(74) // EX_IOERR
             }
-            // The previous addresses remain.
             Err(error) => tracing::warn!(path = %path.display(), %error, "cannot store the members' addresses"),
         }
     }
@@ -350,7 +340,6 @@ fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
     Ok(next)
 }
 
-/// Returns the milliseconds since 1970.
 pub(crate) fn millis(now: SystemTime) -> u64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis().try_into().unwrap_or(0))
 }
@@ -371,9 +360,6 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads the directory without the voter's file. Changes nothing.
-///
-/// # Errors
-/// See [`Unusable`].
 pub fn known(dir: &Path) -> Result<Known, Unusable> {
     match dir.join(EARLIER) {
         path if path.exists() => Err(Unusable::Earlier { path }),
@@ -413,9 +399,6 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
 }
 
 /// Stores a recovered cluster: its registry, then its ID. If the process ends in between, the next start detects it.
-///
-/// # Errors
-/// See [`Unusable`].
 pub fn replace(dir: &Path, registry: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
     let (path, cluster) = (dir.join(REGISTRY), dir.join("cluster"));
     let known = read(&cluster)?;
@@ -425,7 +408,6 @@ pub fn replace(dir: &Path, registry: Vec<u8>, id: ClusterId) -> Result<(), Unusa
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 mod tests {
     use peerlock_registry::VoterId;
     use peerlock_registry::file::{Header, Record, Writer};
@@ -475,7 +457,6 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// Returns an empty voter's file.
     fn voters_file(cluster: ClusterId) -> Vec<u8> {
         let header = Header { cluster, voter: VoterId::new(1), file: 1 };
         Writer::begin(header, &Record::default()).1

@@ -13,9 +13,6 @@ macro_rules! verbs {
 
             /// Returns the members, voters and sessions of the cluster as a voter knows them; as this peer or agent
             /// knows them if no voter answers.
-            ///
-            /// # Errors
-            /// See [`Error`].
             cluster() -> $crate::ClusterView = $crate::verb::Cluster {};
 
             /// Changes the number of slots of a resource. Excess slots disappear when they are released.
@@ -42,15 +39,9 @@ macro_rules! verbs {
 
             /// Evicts a host from a resource without asking it. Its slots are granted to others at once, although its
             /// clients may still use them: only fencing numbers protect what they write.
-            ///
-            /// # Errors
-            /// See [`Error`].
             evict(name: &str, peer: $crate::PeerId) -> () = $crate::verb::Evict { name: name.parse()?, peer };
 
             /// Selects the voters; with `None` the cluster chooses.
-            ///
-            /// # Errors
-            /// See [`Error`].
             set_voters(hosts: Option<Vec<$crate::PeerId>>) -> () = $crate::verb::SetVoters { hosts };
         }
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peerlock_service::memory::Network;
 use peerlock_service::store::{Known, Store};
-use peerlock_service::{Clock, ClusterId, Error, GrantFile, PeerId, Request, Service};
+use peerlock_service::{Clock, ClusterId, Error, GrantFile, Moment, PeerId, Request, Service};
 use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,6 +41,10 @@ impl World {
         let endpoint = self.network.endpoint(HOST);
         sleep(Duration::from_millis(1)).await;
         self.processes += 1;
+        // The file is checked by the machine's clock, which must not be behind the virtual one.
+        while Moment::now() < self.clock.now() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let (file, predecessor) = GrantFile::open(Path::new(&self.file), HOST).unwrap();
         let known = Known { cluster: Some(CLUSTER), ..Known::default() };
         let builder = Service::builder().process_number(self.processes).clock(self.clock.clone()).session(SESSION);
