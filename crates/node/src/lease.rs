@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peerlock_types::{Span, Time};
 
-use crate::mutation::{Mutation, makes};
+use crate::testing::mutation::{Mutation, makes};
 
 /// The minimum lease duration.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(100);

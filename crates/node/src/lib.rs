@@ -51,35 +51,34 @@
 //! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It
 //! links std only because the registry's Raft engine does.
 
+mod acquire;
+mod admin;
 mod bytes;
-mod cached_view;
 mod clients;
+mod cluster;
 mod config;
-pub mod connections;
-mod contacts;
 mod detached;
 mod door;
+mod drain;
 mod error;
-mod founding;
-#[cfg(any(test, feature = "fuzz"))]
-pub mod fuzz;
-mod incidents;
+mod health;
+mod inspect;
 pub mod json;
 mod lease;
-mod link;
-mod membership;
-mod mutation;
+mod links;
 mod name;
 mod node;
 mod notice;
-mod orders;
-mod others;
-mod parts;
-mod relay;
+mod query;
+mod reach;
+mod recovery;
+mod release;
+mod renew;
+mod session;
 mod session_state;
 mod setup;
-mod survey;
 mod takeover;
+mod testing;
 mod timers;
 mod view;
 mod wire;
@@ -89,8 +88,7 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
 pub use lease::SHORTEST_TTL;
-#[cfg(feature = "mutation")]
-pub use mutation::{Mutation, mutation};
+pub use links::connections;
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;
@@ -99,6 +97,10 @@ pub use peerlock_registry::file::Damage;
 pub use peerlock_registry::{ClusterId, Refusal, SessionId, Ttl};
 pub use setup::{Origin, Setup};
 pub use takeover::{GrantRecord, JournalEntry, Predecessor, Since};
+#[cfg(any(test, feature = "fuzz"))]
+pub use testing::fuzz;
+#[cfg(feature = "mutation")]
+pub use testing::mutation::{Mutation, mutation};
 pub use view::{
     ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, OtherCluster, PartClient,
     PartView, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView,

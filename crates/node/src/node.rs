@@ -1,51 +1,32 @@
 //! The node: its inputs, its components, and its invariants.
 
-mod ask;
-mod cluster;
-mod detached;
-mod health;
-mod inspect;
-mod links;
-mod look;
-mod part;
-mod reach;
-mod relay;
-mod remove;
-mod revoke;
-mod serve;
-mod session;
-mod takeover;
-
 use std::mem::take;
-use std::time::Duration;
 
 use peerlock_protocol::{Grant, custody};
-use peerlock_registry::leases::patience;
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{Key, PeerId, Rng, Time};
 
-use crate::cached_view::CachedView;
+use crate::admin::Orders;
 use crate::clients::{Clients, TicketId};
-use crate::connections::{Packet, Segment};
-use crate::contacts::{Contacts, Update};
+use crate::cluster::CachedView;
 use crate::detached::Detached;
-use crate::founding::Founding;
-use crate::incidents::Incidents;
-use crate::link::Frame;
-use crate::membership::Membership;
-use crate::orders::Orders;
-use crate::others::Others;
-use crate::parts::Parts;
-use crate::relay::Relay;
+use crate::health::Incidents;
+use crate::links::connections::{Packet, Segment};
+use crate::links::contacts::{Contacts, Update};
+use crate::links::join::{ACK_AFTER, Founding, Others};
+use crate::links::link::Frame;
+use crate::links::membership::Membership;
+use crate::links::relay::Relay;
+use crate::query::Survey;
+use crate::recovery::Parts;
 use crate::session_state::{Ask, SessionState};
-use crate::survey::Survey;
 use crate::takeover::Takeover;
 use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
-use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Missing, Notice, Setup};
+use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Notice, Setup};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
+pub(crate) enum Alarm {
     Part(Key, custody::Timer),
     /// Messages about this resource to a host were lost: request another generation.
     Recount(Key, u64, PeerId),
@@ -119,37 +100,37 @@ fn keeps_link(body: &Body) -> bool {
 
 /// One peer with all its clients. See the [crate](crate).
 pub struct Node {
-    config: Config,
-    rng: Rng,
-    now: Time,
-    timers: Timers<Alarm>,
-    attend_at: Option<Time>,
-    clients: Clients,
-    parts: Parts,
-    survey: Survey,
-    takeover: Takeover,
-    orders: Orders,
-    membership: Membership,
-    contacts: Contacts,
-    relay: Relay,
-    founding: Founding,
-    session_state: SessionState,
-    cached_view: CachedView,
-    detached: Detached,
-    incidents: Incidents,
-    others: Others,
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) now: Time,
+    pub(crate) timers: Timers<Alarm>,
+    pub(crate) attend_at: Option<Time>,
+    pub(crate) clients: Clients,
+    pub(crate) parts: Parts,
+    pub(crate) survey: Survey,
+    pub(crate) takeover: Takeover,
+    pub(crate) orders: Orders,
+    pub(crate) membership: Membership,
+    pub(crate) contacts: Contacts,
+    pub(crate) relay: Relay,
+    pub(crate) founding: Founding,
+    pub(crate) session_state: SessionState,
+    pub(crate) cached_view: CachedView,
+    pub(crate) detached: Detached,
+    pub(crate) incidents: Incidents,
+    pub(crate) others: Others,
     /// Empty between steps.
-    update: Vec<Update>,
-    phase: Phase,
-    draining: Draining,
-    counters: Counters,
-    effects: Vec<Effect>,
+    pub(crate) update: Vec<Update>,
+    pub(crate) phase: Phase,
+    pub(crate) draining: Draining,
+    pub(crate) counters: Counters,
+    pub(crate) effects: Vec<Effect>,
     /// Steps since the last complete check.
-    unchecked: usize,
+    pub(crate) unchecked: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// There was no session yet.
     Joining,
     Joined,
@@ -158,7 +139,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Draining {
+pub(crate) enum Draining {
     No,
     Yes,
     /// The last client has ended.
@@ -265,7 +246,7 @@ impl Node {
         self.membership.needed_at(address).is_some()
     }
 
-    fn host(&self) -> PeerId {
+    pub(crate) fn host(&self) -> PeerId {
         self.membership.host()
     }
 
@@ -309,7 +290,7 @@ impl Node {
             }
         }
         if self.contacts.wants_acks() {
-            self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
+            self.timers.set_if_none(Alarm::Acks, self.now + ACK_AFTER);
         }
         if self.draining == Draining::Yes && !self.has_clients() {
             self.draining = Draining::Done;
@@ -366,15 +347,15 @@ impl Node {
         }
     }
 
-    fn answer(&mut self, call: u64, answer: Result<Answer, Error>) {
+    pub(crate) fn answer(&mut self, call: u64, answer: Result<Answer, Error>) {
         self.effects.push(Effect::Answer { call, answer });
     }
 
-    fn unexpected(&mut self, why: &'static str) {
+    pub(crate) fn unexpected(&mut self, why: &'static str) {
         self.notice(Notice::Unexpected(why));
     }
 
-    fn notice(&mut self, notice: Notice) {
+    pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Malformed(_) => self.counters.malformed += 1,
             Notice::Unexpected(_) => self.counters.unexpected += 1,
@@ -383,7 +364,7 @@ impl Node {
         self.effects.push(Effect::Notice(notice));
     }
 
-    fn on_body(&mut self, from: PeerId, bytes: &[u8]) {
+    pub(crate) fn on_body(&mut self, from: PeerId, bytes: &[u8]) {
         let body = match decode_body(bytes) {
             Ok(body) => body,
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
@@ -407,7 +388,7 @@ impl Node {
     }
 
     /// Sends a reliable message …
-    fn send_body(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn send_body(&mut self, to: PeerId, body: &Body) {
         let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
         if !is_connected {
@@ -417,7 +398,7 @@ impl Node {
     }
 
     /// … and an unreliable one.
-    fn mention(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn mention(&mut self, to: PeerId, body: &Body) {
         // Registry messages are never relayed: a valid session implies a direct connection to the leader.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
@@ -426,7 +407,7 @@ impl Node {
         self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
-    fn mention_to_all(&mut self, body: &Body) {
+    pub(crate) fn mention_to_all(&mut self, body: &Body) {
         let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
@@ -442,27 +423,8 @@ impl Node {
     }
 
     /// Returns the name or the address of a host; empty if both are unknown.
-    fn name_of(&self, host: PeerId) -> String {
+    pub(crate) fn name_of(&self, host: PeerId) -> String {
         self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
-    }
-
-    /// Describes an awaited host.
-    fn missing(&self, peer: PeerId, asked: Time) -> Missing {
-        let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
-        let since = absent.map_or(asked, |contact| contact.since);
-        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
-    }
-
-    /// The same for a party. If it is disconnected, `ends` is the time until its session has expired, an election
-    /// included: it may have been the registry leader.
-    fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
-        let missing = self.missing(peer, asked);
-        let last = self.cached_view.sessions_of(peer).next_back();
-        let ttl = last.map_or(self.session_state.ttl(), |(_, ttl)| ttl.span());
-        let registry = self.config.registry;
-        let ends = patience(ttl, registry.slack) + registry.tick * (2 * registry.election_ticks as u64);
-        let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
-        Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }
 }
 

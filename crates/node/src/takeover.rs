@@ -37,11 +37,12 @@ use std::vec::Drain;
 
 use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
-use peerlock_types::{Key, PeerId, Span, Time};
+use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::Name;
 use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
-use crate::mutation::{Mutation, makes};
+use crate::node::{Alarm, Node};
+use crate::testing::mutation::{Mutation, makes};
+use crate::{Answer, Effect, Error, Name};
 
 /// The state that a process has left for the next one of its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,10 +198,10 @@ pub(crate) struct Takeover {
     predecessor: Option<Predecessor>,
     /// Grant IDs in the file that do not count, recorded as ended once a session of ours is recorded.
     void: Vec<String>,
-    early: Vec<(PeerId, Key, custody::Message)>,
+    pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.
     said: BTreeMap<PeerId, usize>,
-    missed: BTreeMap<(PeerId, Key), u64>,
+    pub(crate) missed: BTreeMap<(PeerId, Key), u64>,
     /// Pending resumes: call, resource and grant ID.
     resumes: Vec<(u64, Name, String)>,
     /// The recorded grants of this process, in both directions.
@@ -308,11 +309,6 @@ impl Takeover {
             }
         }
         is_ours
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.early.len() + self.missed.len()
     }
 
     /// Returns the deadline of the grant to be resumed later, if there is one.
@@ -462,6 +458,98 @@ fn names(grants: &[GrantRecord]) -> Vec<Name> {
     names.sort();
     names.dedup();
     names
+}
+
+impl Node {
+    /// Participates in the predecessor's resources. From before its first census, this process reports all grants that
+    /// may be held.
+    pub(crate) fn take_over(&mut self) {
+        if !self.session_state.is_first() {
+            // The session that was to take over has ended, and all deadlines with it.
+            let waiting = self.takeover.renounce();
+            return waiting.into_iter().for_each(|(call, ..)| self.refuse_to_resume(call, Error::Lost));
+        }
+        let Some(bound) = self.session_state.bound() else { return };
+        for (name, grants) in self.takeover.inherit(self.now) {
+            let mut inside: Vec<(Ticket, Grant)> = Vec::new();
+            for record in grants {
+                let (ticket, look) = self.clients.inherit(&record, self.now, bound);
+                self.timers.set(Alarm::Ticket(ticket), look);
+                self.takeover.await_client(ticket, record.note.clone());
+                self.effects.push(Effect::Inherited { ticket, note: record.note });
+                inside.extend(self.clients.give_alias(ticket).map(|alias| (alias, record.grant)));
+            }
+            self.open_part_with(&name, &inside);
+        }
+        for (from, resource, message) in self.takeover.take_early() {
+            self.on_part_message(from, resource, message);
+        }
+        for ((_, resource), generation) in self.takeover.take_missed() {
+            self.recount(resource, generation);
+        }
+        self.takeover.take_resumes().into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
+    }
+
+    pub(crate) fn resume(&mut self, call: u64, name: Name, note: String) {
+        if self.takeover.is_waiting() {
+            return match self.takeover.resume_later(call, &name, &note).filter(|until| *until > self.now) {
+                Some(until) => self.timers.set(Alarm::Resume(call), until),
+                None => self.refuse_to_resume(call, Error::Lost),
+            };
+        }
+        let is_it = |ticket: &TicketId| self.clients.get(*ticket).is_some_and(|entry| entry.wanted.name == name);
+        let ticket = self.takeover.ticket(&note).filter(is_it);
+        let Some(ticket) = ticket else { return self.refuse_to_resume(call, Error::Lost) };
+        let Some(lease) = self.clients.resume(ticket, self.now) else {
+            let why = self.why_not(ticket);
+            return self.refuse_to_resume(call, why);
+        };
+        self.timers.cancel(&Alarm::Resume(call));
+        self.timers.set(Alarm::Ticket(ticket), lease.next());
+        self.answer(call, Ok(Answer::Ticket(ticket)));
+        let until = lease.deadline();
+        self.effects.push(match self.takeover.come(ticket) {
+            true => Effect::Granted { ticket, until },
+            false => Effect::Renewed { ticket, until },
+        });
+    }
+
+    pub(crate) fn resume_no_more(&mut self, call: u64) {
+        if self.takeover.give_up(call) {
+            self.timers.cancel(&Alarm::Resume(call));
+        }
+    }
+
+    /// The deadline came before a session.
+    pub(crate) fn on_resume_alarm(&mut self, call: u64) {
+        if self.takeover.give_up(call) {
+            let why = self.problem().unwrap_or(Error::Lost);
+            self.refuse_to_resume(call, why);
+        }
+    }
+
+    fn refuse_to_resume(&mut self, call: u64, why: Error) {
+        self.takeover.give_up(call);
+        self.timers.cancel(&Alarm::Resume(call));
+        self.answer(call, Err(why));
+    }
+
+    /// Emits the journal entries of this step before its other effects.
+    pub(crate) fn write_down(&mut self, out: &mut Vec<Effect>) {
+        out.extend(self.takeover.take_out().map(Effect::Record));
+        for effect in &self.effects {
+            match *effect {
+                Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
+                    self.takeover.on_until(ticket, until, self.clients.get(ticket));
+                }
+                Effect::Ended(ticket, _) => self.takeover.on_over(ticket),
+                _ => {}
+            }
+        }
+        if !makes(Mutation::AnsweredBeforeRecorded) {
+            out.extend(self.takeover.take_out().map(Effect::Record));
+        }
+    }
 }
 
 #[cfg(test)]

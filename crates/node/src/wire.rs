@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClientView;
 use crate::clients::{Entry, Stage};
-use crate::connections::Packet;
-use crate::link::Frame;
-use crate::survey::QueueReport;
+use crate::links::connections::Packet;
+use crate::links::link::Frame;
+use crate::query::QueueReport;
 
 const HELLO: u16 = 0;
 
@@ -276,8 +276,8 @@ mod tests {
 
     use super::*;
     use crate::Purpose;
-    use crate::connections::Segment;
-    use crate::link::Life;
+    use crate::links::connections::Segment;
+    use crate::links::link::Life;
 
     #[test]
     fn message_round_trips() {

@@ -19,6 +19,7 @@ mod versions;
 mod world;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use peerlock_types::Span;
 

@@ -3,9 +3,9 @@
 use peerlock_registry::{Command, GrantView, Page, ResourceView, SessionId};
 use peerlock_types::Span;
 
-use super::super::session::label;
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
+use crate::session::label;
 use crate::session_state::Ask;
 use crate::{Class, Name, Origin, Wanted};
 

@@ -23,7 +23,7 @@ enum Why {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Dialled {
+pub(crate) struct Dialled {
     why: Why,
     found: Option<PeerId>,
 }
@@ -41,7 +41,7 @@ pub struct Membership {
     me: PeerId,
     /// Addresses under which others reach us.
     addresses: Vec<String>,
-    dialled: BTreeMap<String, Dialled>,
+    pub(crate) dialled: BTreeMap<String, Dialled>,
     /// Configured addresses that are not dialled, since the host there is not needed.
     spare: BTreeSet<String>,
 }
@@ -140,11 +140,6 @@ impl Membership {
 
     pub fn needed_at(&self, address: &str) -> Option<PeerId> {
         self.dialled.get(address).and_then(Dialled::host)
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn dialled(&self) -> usize {
-        self.dialled.len()
     }
 
     /// The predicate is given the host and, if the address is dialled only because the host is needed, the address.
@@ -274,12 +269,12 @@ mod tests {
             assert_eq!(over.len(), 16);
             membership.stop(&over);
         }
-        assert_eq!(membership.dialled(), 1);
+        assert_eq!(membership.dialled.len(), 1);
         for teller in 0..40 {
             let sent = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
             membership.on_hosts(PeerId::new(100 + teller), "", &sent.collect::<Vec<_>>(), |_| false);
         }
-        assert_eq!(membership.dialled(), MOST_ADDRESSES);
+        assert_eq!(membership.dialled.len(), MOST_ADDRESSES);
         let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);
         assert_eq!((over.len(), due), (1, vec!["new:1".to_owned()]));
     }

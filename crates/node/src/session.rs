@@ -1,23 +1,25 @@
-//! The session, and the outputs of the registry.
+//! Session: opened, used, renewed and lost; and the outputs of the registry, which drive this.
+//!
+//! 1. The registry opens a session: recorded for the takeover file, before it is used.
+//! 2. It is valid: `Effect::Joined` at first. The predecessor's grants are taken over, waiting tickets are requested.
+//! 3. A renewal is confirmed: the deadlines of grants move ([`renew`](crate::renew)), connections to the voters are checked.
+//! 4. It is over: every part and grant of it is discarded, `Effect::Lost` and `Effect::Ended` for each holder, and another
+//!    session is opened.
 
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};
-use peerlock_registry::{self as registry, Label, Outcome, Output, Refusal, SessionId};
-use peerlock_types::{Key, PeerId, Span, Time};
+use peerlock_registry::{self as registry, Command, Found, Label, Outcome, Output, Refusal, SessionId};
+use peerlock_types::{PeerId, Span};
 
-use super::{Alarm, Answer, Effect, Node, Phase};
-use crate::clients::TicketId;
-use crate::mutation::{Mutation, makes};
+use crate::health::INCIDENT;
+use crate::node::{Alarm, Node, Phase};
 use crate::session_state::{Ask, Turn};
+use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
-use crate::{Class, Error, Missing, Name, Notice};
-
-/// The time without a session after which it is logged, and the interval of repetition.
-const INCIDENT: Span = Span::from_secs(5);
-const INCIDENT_AGAIN: Span = Span::from_secs(60);
+use crate::{Answer, Class, Effect, Error, Name, Notice};
 
 impl Node {
-    pub(super) fn attend(&mut self) {
+    pub(crate) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
             while let Some(turn) = self.session_state.turn(self.now) {
@@ -37,16 +39,6 @@ impl Node {
         {
             self.notice(Notice::Halted(why));
         }
-    }
-
-    /// A leaving node ends its session once no request about a detached grant is pending: a grant that is persisted
-    /// late would have no owner.
-    fn stop_if_nothing_is_owed(&mut self) -> bool {
-        let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
-        if stops {
-            self.session_state.stop(self.now);
-        }
-        stops
     }
 
     fn on_turn(&mut self, turn: Turn) {
@@ -121,52 +113,7 @@ impl Node {
         }
     }
 
-    /// Returns why there is no session, if there is none.
-    pub fn problem(&self) -> Option<Error> {
-        if self.session_state.session().is_some() {
-            return None;
-        }
-        if self.contacts.open().next().is_none()
-            && let Some(other) = self.incidents.other()
-        {
-            return Some(other.clone());
-        }
-        Some(self.no_majority(self.session_state.since()))
-    }
-
-    /// Returns the error for a registry that has not answered since then, with the unreachable voters.
-    pub(super) fn no_majority(&self, since: Time) -> Error {
-        Error::NoMajority { missing: self.absent_voters(since), since: self.now.since(since).into() }
-    }
-
-    /// Returns the known voters that are not connected.
-    pub(super) fn absent_voters(&self, since: Time) -> Vec<Missing> {
-        let mut voters: Vec<PeerId> = self
-            .cached_view
-            .voters()
-            .chain(self.session_state.voters(self.now))
-            .filter(|host| *host != self.host())
-            .collect();
-        voters.sort_unstable();
-        voters.dedup();
-        voters.retain(|host| !self.contacts.is_linked(*host));
-        voters.into_iter().map(|host| self.missing(host, since)).collect()
-    }
-
-    pub(super) fn watch_health(&mut self) {
-        self.timers.set(Alarm::Health, self.now + INCIDENT);
-    }
-
-    pub(super) fn on_health_alarm(&mut self) {
-        let Some(Error::NoMajority { missing, since }) = self.problem() else { return };
-        self.timers.set(Alarm::Health, self.now + INCIDENT_AGAIN);
-        let hosts = missing.iter().map(|missing| missing.peer).collect();
-        if self.incidents.miss(hosts) || since < (INCIDENT * 2).into() {
-            self.notice(Notice::NoMajority { missing, since });
-        }
-    }
-
-    pub(super) fn on_registry_message(&mut self, from: PeerId, registry_message: &[u8]) {
+    pub(crate) fn on_registry_message(&mut self, from: PeerId, registry_message: &[u8]) {
         if let Err(why) = self.session_state.on_registry_message(from, registry_message, self.now) {
             self.counters.malformed += 1;
             let why = why.to_string();
@@ -176,7 +123,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_written(&mut self, number: u64) {
+    pub(crate) fn on_written(&mut self, number: u64) {
         if let Some(cluster) = self.session_state.on_written(number, self.now) {
             self.effects.push(Effect::Belongs(cluster));
         }
@@ -205,7 +152,7 @@ impl Node {
         }
     }
 
-    pub(super) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
+    pub(crate) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
         Session { peer, number: number.get() }
     }
 
@@ -314,33 +261,35 @@ impl Node {
         }
     }
 
-    pub(super) fn on_joined(&mut self, resource: Key, session: SessionId, outcome: Outcome) {
-        match outcome {
-            Outcome::Joined { generation, coordinator, opened, slots } => {
-                self.refuse_mismatches(resource, slots);
-                // If the join has opened the generation, its event follows, and must come first.
-                if !opened {
-                    let (to, coordinator) = (self.session_of((session, self.host())), coordinator.1);
-                    let event = RegistryEvent { to, generation, kind: EventKind::Joined { coordinator, slots } };
-                    self.part_step(resource, protocol::Input::RegistryEvent(event));
-                }
+    pub(crate) fn on_result(&mut self, ask: Ask, found: Found) {
+        match (ask, found) {
+            (Ask::Cluster, Found::Cluster(view)) => self.on_view(view),
+            (Ask::Everybody, Found::Cluster(page)) => self.on_everybody(page),
+            (Ask::Names(number), Found::Cluster(view)) => self.on_query_names(number, view),
+            (Ask::Returned, Found::Resources(page)) => self.on_grants(page),
+            (Ask::List(call), Found::Resources(page)) => {
+                self.on_listed(call, &page);
             }
-            Outcome::Refused(Refusal::Full) => {
-                self.parts.on_no_such_name(resource, self.now);
-                let waiting: Vec<TicketId> = self.clients.waiting(resource).map(|(ticket, _)| ticket).collect();
-                for ticket in waiting {
-                    self.clients.take_alias(ticket);
-                    let message = Refusal::Full.to_string();
-                    self.end(ticket, Error::Refused { class: Class::Busy, message });
-                }
+            (Ask::Show(number), Found::Resources(page)) => self.on_query_page(number, page),
+            (Ask::ResizeFound(call, name, slots), Found::Resources(page)) => {
+                self.on_resize_found(call, name, slots, page);
             }
-            // The session is over, which is reported separately.
-            _ => {}
+            (Ask::VotersFound(call, hosts), Found::Cluster(view)) => {
+                self.session_state.ask(
+                    Command::SetVoters { hosts, after: view.choices },
+                    Ask::SetVoters(call),
+                    self.now,
+                );
+            }
+            (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
+            (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),
+            (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_expel(call, name, peer, page),
+            _ => self.unexpected("a result of another kind than its query"),
         }
     }
 }
 
 /// Converts a name to a registry label.
-pub(super) fn label(name: &Name) -> Label {
+pub(crate) fn label(name: &Name) -> Label {
     Label::new(name.as_str()).expect("a valid name is a valid label")
 }

@@ -27,16 +27,22 @@ use std::collections::BTreeMap;
 
 use peerlock_types::{PeerId, Span, Time};
 
-use crate::Effect;
-use crate::connections::{BEAT, Change, Connections, Packet};
+use super::connections::{BEAT, Change, Connections, Packet, Segment};
+use crate::node::{Alarm, Node, Phase};
+use crate::testing::mutation::{Mutation, makes};
+use crate::wire::Body;
+use crate::{Effect, Parting};
 
 /// A host is tried through the leader after this long without a connection or an acknowledgement. Our choice: longer
 /// than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
+
 /// A host that was not found for this long is probably down, and is tried …
 const LONG: Span = Span::from_secs(60);
+
 /// … only once in this many beats.
 const RARELY: u64 = 30;
+
 /// Higher than the epochs of any transport.
 const FIRST: u64 = 1 << 63;
 
@@ -53,8 +59,8 @@ pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
 }
 
 pub struct Relay {
-    connections: Connections,
-    via: BTreeMap<PeerId, PeerId>,
+    pub(crate) connections: Connections,
+    pub(crate) via: BTreeMap<PeerId, PeerId>,
 }
 
 impl Relay {
@@ -119,15 +125,118 @@ impl Relay {
         self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
     }
 
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.via.len() + self.connections.retained()
-    }
-
     /// A host is directly connected.
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);
+    }
+}
+
+impl Node {
+    pub(crate) fn relay_soon(&mut self) {
+        self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
+    }
+
+    /// A message is queued for a host.
+    pub(crate) fn relay_for(&mut self, host: PeerId) {
+        match !self.contacts.is_connected(host) && self.contacts.is_due(host, self.now) {
+            true => self.timers.set(Alarm::Relay, self.now),
+            false => self.relay_soon(),
+        }
+    }
+
+    pub(crate) fn look_after_relays(&mut self) {
+        if self.phase == Phase::Left {
+            return;
+        }
+        let (me, now) = (self.host(), self.now);
+        let awaited = self.contacts.awaited();
+        let is_looking = self.session_state.session().is_some() && !makes(Mutation::Relay);
+        let is_due = |host: &PeerId| is_looking && self.contacts.is_due(*host, now);
+        let sought = awaited.iter().copied().filter(is_due);
+        self.relay.beat(sought, |host| self.contacts.is_well(host, now), me, now);
+        self.relay.prune(|host| awaited.binary_search(&host).is_ok());
+        if !awaited.is_empty() || !self.relay.is_idle() {
+            self.relay_soon();
+        }
+    }
+
+    /// Handles a packet that `sender` has relayed to us, or that we are to relay.
+    pub(crate) fn on_relayed(&mut self, sender: PeerId, from: PeerId, to: PeerId, packet: Packet) {
+        let me = self.host();
+        // Answers to ourselves would circulate forever.
+        if from == me || from == to {
+            return self.unexpected("a packet to its own sender");
+        }
+        if to != me {
+            // Only over direct connections, so that a path has one intermediate host.
+            if sender == from && self.contacts.is_linked(to) {
+                self.mention(to, &Body::Relay { from, to, packet });
+            }
+            return;
+        }
+        // A host with a session is a member, which voters know. An unknown one is looked up, and tries again.
+        if !self.cached_view.is_seated(sender) && !self.is_member(from) {
+            return self.note_mentioned(&[from]);
+        }
+        // Either the other side has not noticed yet that we are connected, or we that we are not: an idle connection
+        // does not show that for a while.
+        if matches!(packet.segment, Segment::Knock | Segment::Open)
+            && let Some(contact) = self.contacts.get(from)
+            && contact.epoch.is_some()
+        {
+            if contact.is_trusted(self.now) {
+                return;
+            }
+            self.give_up_connection(from);
+        }
+        self.relay.on_packet(from, sender, packet, me, self.now);
+        self.relay_soon();
+    }
+
+    /// Closes a connection that the other end has given up: the transport may report its end late or never.
+    fn give_up_connection(&mut self, host: PeerId) {
+        if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
+            self.effects.push(Effect::HangUp(host, Parting::Broken));
+            self.on_down(host, epoch, "it is reachable through another host only".to_owned());
+        }
+    }
+
+    pub(crate) fn detour(&mut self) {
+        if self.relay.is_idle() {
+            return;
+        }
+        loop {
+            for effect in self.contacts.take_relayed() {
+                self.counters.relayed += u64::from(matches!(effect, Effect::Send { .. }));
+                self.relay.carry_out(effect, self.now);
+            }
+            let changes = self.relay.take_changes();
+            if changes.is_empty() {
+                break;
+            }
+            let (ours, now) = (self.session_state.cluster(), self.now);
+            for change in changes {
+                match change {
+                    Change::Up(host, epoch) => {
+                        self.give_up_connection(host); // It was in doubt.
+                        self.contacts.relayed_up(host, epoch, ours, now);
+                    }
+                    Change::Down(host, epoch, _) => self.contacts.relayed_down(host, epoch, now),
+                    Change::Message(host, epoch, bytes) => {
+                        self.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.update);
+                    }
+                    Change::Unreached(_) => {} // Relayed connections are not kept open.
+                }
+            }
+        }
+        let (from, leader) = (self.host(), self.session_state.leader());
+        for (to, packet) in self.relay.take_packets() {
+            let mut ways = [leader, self.relay.via(to)].into_iter().flatten();
+            if let Some(way) = ways.find(|way| *way != to && self.contacts.is_linked(*way)) {
+                self.mention(way, &Body::Relay { from, to, packet });
+            }
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{PeerId, Span, Time};
 
-use crate::link::{Frame, Link, Received};
-use crate::membership::MOST_ADDRESSES;
-use crate::relay::{PATIENCE, is_due, is_relayed};
+use crate::links::link::{Frame, Link, Received};
+use crate::links::membership::MOST_ADDRESSES;
+use crate::links::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
@@ -48,7 +48,7 @@ pub struct Contact {
     /// It is of another cluster or of no common version: the rest of this connection is ignored.
     is_foreign: bool,
     version: u16,
-    link: Link,
+    pub(crate) link: Link,
 }
 
 impl Contact {
@@ -82,11 +82,6 @@ impl Contact {
 
     pub fn is_trusted(&self, now: Time) -> bool {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.link.retained()
     }
 
     fn way(&self) -> Option<u64> {

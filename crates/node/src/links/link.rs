@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use peerlock_registry::ClusterId;
 use serde::{Deserialize, Serialize};
 
-use crate::mutation::{Mutation, makes};
+use crate::testing::mutation::{Mutation, makes};
 
 /// A process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ pub struct Link {
     sent: u64,
     /// … and the last one transmitted.
     gone_out: u64,
-    retained: VecDeque<Vec<u8>>,
+    pub(crate) retained: VecDeque<Vec<u8>>,
     bytes: usize,
     has: u64,
     /// … and acknowledged.
@@ -155,11 +155,6 @@ impl Link {
 
     pub fn keeps(&self) -> bool {
         !self.retained.is_empty()
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.retained.len()
     }
 
     /// Sends a reliable message. Returns the frame to transmit now, if the link is open.
@@ -374,7 +369,7 @@ mod tests {
                     (1..=self.ends[from].said).collect::<Vec<_>>(),
                     "{from} to {to}"
                 );
-                assert_eq!(self.ends[from].link.retained(), 0);
+                assert_eq!(self.ends[from].link.retained.len(), 0);
             }
         }
     }

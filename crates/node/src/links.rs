@@ -17,19 +17,157 @@
 //! Messages in flight are not lost: `link.rs` retransmits them on the next connection, and a host with unacknowledged
 //! messages dials.
 
+pub mod connections;
+pub mod contacts;
+pub mod join;
+pub mod link;
+pub mod membership;
+pub mod relay;
+
 use std::collections::BTreeSet;
 
 use peerlock_types::{Key, PeerId, Span};
 
-use super::{Alarm, Effect, Node, Phase};
-use crate::Parting;
-use crate::contacts::Contact;
-use crate::mutation::{Mutation, makes};
+use self::contacts::Contact;
+use crate::node::{Alarm, Node, Phase};
+use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
+use crate::{Effect, Parting};
 
 const SEEK: Span = Span::from_secs(3);
 
 impl Node {
+    /// Dials a needed host, or queries the registry for its address.
+    pub(crate) fn reach(&mut self, host: PeerId) {
+        if host == self.host() || self.contacts.is_linked(host) || self.phase == Phase::Left {
+            return;
+        }
+        let met_at = self.contacts.get(host).map(|contact| contact.address.clone());
+        self.dial_host(host, met_at.filter(|address| !address.is_empty()));
+        match self.listens_at(host) {
+            Some(addresses) => self.dial_host(host, addresses),
+            None if self.cached_view.was_looked_for(host) => self.look_again(),
+            None => {
+                self.cached_view.need(host);
+                self.look_at_cluster();
+            }
+        }
+    }
+
+    fn dial_host(&mut self, host: PeerId, addresses: impl IntoIterator<Item = String>) {
+        let (over, due) = self.membership.dial_host(host, addresses);
+        self.effects.extend(over.into_iter().map(Effect::Forget));
+        self.effects.extend(due.into_iter().map(Effect::Dial));
+    }
+
+    fn listens_at(&self, host: PeerId) -> Option<Vec<String>> {
+        Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
+    }
+
+    pub(crate) fn reach_next(&mut self, resource: Key, slot: u32) {
+        let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
+        if let Some(next) = next {
+            self.reach(next.peer);
+        }
+    }
+
+    pub(crate) fn on_link_down(&mut self, host: PeerId) {
+        if self.session_state.session().is_none() {
+            return; // The network redials.
+        }
+        match self.needs_now(host) {
+            true => self.reach(host),
+            false => self.stop_dialling(host),
+        }
+    }
+
+    fn stop_dialling(&mut self, host: PeerId) {
+        self.stop_dialling_at(self.membership.dialled_at(|it, _| it == host));
+    }
+
+    fn stop_dialling_at(&mut self, addresses: Vec<String>) {
+        self.membership.stop(&addresses);
+        self.effects.extend(addresses.into_iter().map(Effect::Forget));
+    }
+
+    fn end_link(&mut self, host: PeerId) {
+        self.stop_dialling(host);
+        self.effects.push(Effect::HangUp(host, Parting::Unneeded));
+    }
+
+    pub(crate) fn check_voters(&mut self) {
+        self.cached_view.set_others(self.session_state.seated());
+        let unmet: Vec<PeerId> =
+            self.cached_view.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
+        unmet.into_iter().for_each(|host| self.reach(host));
+    }
+
+    /// As registry leader, connects to hosts with a session but no connection. Such a host may have joined through a
+    /// leader that failed before it could name the other voters.
+    pub(crate) fn reach_isolated(&mut self) {
+        let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
+        let hosts = registry.state().sessions().values().map(|session| session.host);
+        let is_lonely = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
+        let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
+        self.cached_view.next_round();
+        self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
+    }
+
+    pub(crate) fn seek(&mut self) {
+        self.timers.set(Alarm::Sweep, self.now + SEEK);
+        let spare = self.membership.spare();
+        self.effects.extend(spare.into_iter().map(Effect::Dial));
+        self.cached_view.next_round();
+        let members = self.cached_view.members().map(|(host, _)| host);
+        let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
+        // Voters know most; the others take turns.
+        let sought: BTreeSet<PeerId> =
+            self.cached_view.seated().iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
+        for host in sought {
+            if let Some(addresses) = self.listens_at(host).filter(|_| !self.contacts.is_linked(host)) {
+                self.dial_host(host, addresses);
+            }
+        }
+        if self.session_state.cluster().is_some() {
+            let met = self.contacts.open().map(|(host, _)| host).collect();
+            self.cached_view.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
+        }
+    }
+
+    pub(crate) fn on_seek(&mut self, from: PeerId) {
+        let greeting = self.greeting(self.told_of());
+        self.mention(from, &greeting);
+    }
+
+    /// Sends `Idle` on unneeded connections, and closes those that neither side needs.
+    pub(crate) fn sweep(&mut self) {
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+            return;
+        }
+        if self.session_state.session().is_none() {
+            return self.seek();
+        }
+        self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
+        self.check_voters();
+        self.look_at_others();
+        self.look_at_returned();
+        self.give_up_unused();
+        let in_use = self.needed_by_parts();
+        // A voter waits for the others: they need it, and it is connected to all members anyway.
+        let votes = self.cached_view.is_seated(self.host());
+        let unneeded: Vec<PeerId> = {
+            let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
+            open.map(|(host, _)| host).collect()
+        };
+        for host in unneeded {
+            match self.contacts.let_go(host) {
+                true => self.end_link(host),
+                false => self.mention(host, &Body::Idle),
+            }
+        }
+        self.stop_dialling_unneeded(&in_use);
+    }
+
     fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
         self.needs_anyway(host) || in_use.contains(&host)
     }
@@ -60,137 +198,6 @@ impl Node {
         needed
     }
 
-    /// Dials a needed host, or queries the registry for its address.
-    pub(super) fn reach(&mut self, host: PeerId) {
-        if host == self.host() || self.contacts.is_linked(host) || self.phase == Phase::Left {
-            return;
-        }
-        let met_at = self.contacts.get(host).map(|contact| contact.address.clone());
-        self.dial_host(host, met_at.filter(|address| !address.is_empty()));
-        match self.listens_at(host) {
-            Some(addresses) => self.dial_host(host, addresses),
-            None if self.cached_view.was_looked_for(host) => self.look_again(),
-            None => {
-                self.cached_view.need(host);
-                self.look_at_cluster();
-            }
-        }
-    }
-
-    fn dial_host(&mut self, host: PeerId, addresses: impl IntoIterator<Item = String>) {
-        let (over, due) = self.membership.dial_host(host, addresses);
-        self.effects.extend(over.into_iter().map(Effect::Forget));
-        self.effects.extend(due.into_iter().map(Effect::Dial));
-    }
-
-    fn listens_at(&self, host: PeerId) -> Option<Vec<String>> {
-        Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
-    }
-
-    pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
-        let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
-        if let Some(next) = next {
-            self.reach(next.peer);
-        }
-    }
-
-    pub(super) fn on_link_down(&mut self, host: PeerId) {
-        if self.session_state.session().is_none() {
-            return; // The network redials.
-        }
-        match self.needs_now(host) {
-            true => self.reach(host),
-            false => self.stop_dialling(host),
-        }
-    }
-
-    fn stop_dialling(&mut self, host: PeerId) {
-        self.stop_dialling_at(self.membership.dialled_at(|it, _| it == host));
-    }
-
-    fn stop_dialling_at(&mut self, addresses: Vec<String>) {
-        self.membership.stop(&addresses);
-        self.effects.extend(addresses.into_iter().map(Effect::Forget));
-    }
-
-    fn end_link(&mut self, host: PeerId) {
-        self.stop_dialling(host);
-        self.effects.push(Effect::HangUp(host, Parting::Unneeded));
-    }
-
-    pub(super) fn check_voters(&mut self) {
-        self.cached_view.set_others(self.session_state.seated());
-        let unmet: Vec<PeerId> =
-            self.cached_view.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
-        unmet.into_iter().for_each(|host| self.reach(host));
-    }
-
-    /// As registry leader, connects to hosts with a session but no connection. Such a host may have joined through a
-    /// leader that failed before it could name the other voters.
-    pub(super) fn reach_isolated(&mut self) {
-        let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
-        let hosts = registry.state().sessions().values().map(|session| session.host);
-        let is_lonely = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
-        let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
-        self.cached_view.next_round();
-        self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
-    }
-
-    pub(super) fn seek(&mut self) {
-        self.timers.set(Alarm::Sweep, self.now + SEEK);
-        let spare = self.membership.spare();
-        self.effects.extend(spare.into_iter().map(Effect::Dial));
-        self.cached_view.next_round();
-        let members = self.cached_view.members().map(|(host, _)| host);
-        let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
-        // Voters know most; the others take turns.
-        let sought: BTreeSet<PeerId> =
-            self.cached_view.seated().iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
-        for host in sought {
-            if let Some(addresses) = self.listens_at(host).filter(|_| !self.contacts.is_linked(host)) {
-                self.dial_host(host, addresses);
-            }
-        }
-        if self.session_state.cluster().is_some() {
-            let met = self.contacts.open().map(|(host, _)| host).collect();
-            self.cached_view.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
-        }
-    }
-
-    pub(super) fn on_seek(&mut self, from: PeerId) {
-        let greeting = self.greeting(self.told_of());
-        self.mention(from, &greeting);
-    }
-
-    /// Sends `Idle` on unneeded connections, and closes those that neither side needs.
-    pub(super) fn sweep(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
-            return;
-        }
-        if self.session_state.session().is_none() {
-            return self.seek();
-        }
-        self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
-        self.check_voters();
-        self.look_at_others();
-        self.look_at_returned();
-        self.give_up_unused();
-        let in_use = self.needed_by_parts();
-        // A voter waits for the others: they need it, and it is connected to all members anyway.
-        let votes = self.cached_view.is_seated(self.host());
-        let unneeded: Vec<PeerId> = {
-            let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
-            open.map(|(host, _)| host).collect()
-        };
-        for host in unneeded {
-            match self.contacts.let_go(host) {
-                true => self.end_link(host),
-                false => self.mention(host, &Body::Idle),
-            }
-        }
-        self.stop_dialling_unneeded(&in_use);
-    }
-
     /// Redials configured addresses at which another cluster was found: the host may have joined ours.
     fn look_at_others(&mut self) {
         let unmet = self.others.iter().filter(|(host, _)| !self.contacts.is_connected(*host));
@@ -210,7 +217,7 @@ impl Node {
         self.stop_dialling_at(self.membership.dialled_at(is_over));
     }
 
-    pub(super) fn on_idle(&mut self, from: PeerId) {
+    pub(crate) fn on_idle(&mut self, from: PeerId) {
         let needs = self.needs_now(from) && !makes(Mutation::IdleForgets);
         self.contacts.let_go_by(from);
         if !needs && self.contacts.is_linked(from) {

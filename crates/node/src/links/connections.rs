@@ -80,7 +80,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
+pub(crate) struct End {
     number: u64,
     answer: u64,
     /// The number by which the node knows it, once established.
@@ -112,12 +112,12 @@ impl End {
 /// All connections of one peer.
 #[derive(Debug, Default)]
 pub struct Connections {
-    ends: BTreeMap<PeerId, End>,
-    wanted: BTreeSet<PeerId>,
+    pub(crate) ends: BTreeMap<PeerId, End>,
+    pub(crate) wanted: BTreeSet<PeerId>,
     last: u64,
     epochs: u64,
-    packets: Vec<(PeerId, Packet)>,
-    changes: Vec<Change>,
+    pub(crate) packets: Vec<(PeerId, Packet)>,
+    pub(crate) changes: Vec<Change>,
 }
 
 impl Connections {
@@ -144,11 +144,6 @@ impl Connections {
     /// Returns whether this connection is established.
     pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
         self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
     }
 
     /// Removes and returns the packets to send.

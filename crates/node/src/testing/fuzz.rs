@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use self::draw::Draw;
 use self::tree::Tree;
-use crate::link::Frame;
+use crate::links::link::Frame;
 use crate::wire::{Body, decode, decode_body, encode};
 
 /// Values stored per name, and messages.

@@ -1,18 +1,30 @@
-//! Queries about queues. A peer with waiting clients queries the coordinator at intervals, for queue positions and to
-//! notice a slow recovery. For `show`, a [`Query`] asks the registry, then the coordinator, then the peers of the
-//! clients.
+//! Queries: `show`, and the questions of peers to each other.
+//!
+//! `show` has up to three steps, each with a time-out and repeated a few times:
+//!
+//! 1. The registry: slots, generation, coordinator, detached grants.
+//! 2. `Question::QueueReport` to the coordinator: the queue and the locations of tokens.
+//! 3. `Question::Here` to the hosts of holders and of the first waiters: labels, ages, deadlines.
+//!
+//! A peer with waiting clients asks the coordinator at intervals, for positions and to notice a slow recovery
+//! ([`acquire`](crate::acquire)).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use peerlock_protocol::token::Claim;
 use peerlock_protocol::{Custody, custody};
-use peerlock_registry::ResourceView;
-use peerlock_types::{Key, PeerId, Ticket, Time};
+use peerlock_registry::{Look, MOST_HOSTS, Page, ResourceView, View};
+use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Client, MAX_LISTED};
-use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
+use crate::node::{Alarm, Node};
+use crate::session::label;
+use crate::session_state::Ask;
+use crate::wire::{Body, Client, MAX_LISTED, Question, Reply, that_fit};
+use crate::{Answer, ClientView, Error, Name, ResourceDetails, SlotView, WaiterView};
+
+const QUERY: Span = Span::from_millis(500);
 
 /// Attempts at each stage of a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
@@ -66,14 +78,14 @@ pub struct TokenPlace {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Watched {
+pub(crate) struct Watched {
     /// Newest last.
     questions: VecDeque<u64>,
     answered: u64,
     /// Since when the coordinator has not answered.
     silent: Option<(Time, PeerId)>,
     /// Since when it has been counting, and the parties that have not replied.
-    counting: Option<(Time, Vec<PeerId>)>,
+    pub(crate) counting: Option<(Time, Vec<PeerId>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,14 +95,14 @@ pub struct Query {
     pub asked: Time,
     tries: u8,
     found: Option<ResourceView>,
-    report: Option<QueueReport>,
+    pub(crate) report: Option<QueueReport>,
     /// Since when the coordinator has been counting, and the parties that it waits for.
     counting: Option<(Time, Vec<PeerId>)>,
     /// Peers that have not reported their clients.
-    silent: BTreeSet<PeerId>,
-    clients: BTreeMap<PeerId, Vec<Client>>,
+    pub(crate) silent: BTreeSet<PeerId>,
+    pub(crate) clients: BTreeMap<PeerId, Vec<Client>>,
     /// Names of unknown hosts, from the registry, and whether that query is pending.
-    names: BTreeMap<PeerId, String>,
+    pub(crate) names: BTreeMap<PeerId, String>,
     awaits_names: bool,
 }
 
@@ -104,8 +116,8 @@ pub enum Next {
 
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    watched: BTreeMap<Key, Watched>,
-    queries: BTreeMap<u64, Query>,
+    pub(crate) watched: BTreeMap<Key, Watched>,
+    pub(crate) queries: BTreeMap<u64, Query>,
     last_question: u64,
 }
 
@@ -266,17 +278,6 @@ impl Survey {
         self.queries.remove(&number)
     }
 
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        let counting =
-            self.watched.values().map(|watched| watched.counting.as_ref().map_or(0, |(_, hosts)| hosts.len()));
-        let sent = self.queries.values().map(|query| {
-            let report = query.report.as_ref().map_or(0, |report| report.waiting.len() + report.locations.len());
-            report + query.silent.len() + query.names.len() + query.clients.values().map(Vec::len).sum::<usize>()
-        });
-        self.watched.len() + self.queries.len() + counting.sum::<usize>() + sent.sum::<usize>()
-    }
-
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
             assert!(has_alarm(*number), "query {number} has no timer");
@@ -344,6 +345,151 @@ impl Query {
 pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
     let done = first.1.checked_sub(ahead).filter(|done| *done > 0)?;
     Some((now.since(first.0) * u64::from(ahead + 1) / u64::from(done)).into())
+}
+
+impl Node {
+    pub(crate) fn show(&mut self, call: u64, name: Name) {
+        if let Some(error) = self.problem() {
+            return self.answer(call, Err(error));
+        }
+        let number = self.survey.query(call, name, self.now);
+        self.on_query_alarm(number);
+    }
+
+    pub(crate) fn on_query_alarm(&mut self, number: u64) {
+        let Some(name) = self.survey.queried(number).cloned() else { return };
+        self.timers.set(Alarm::Query(number), self.now + QUERY);
+        match self.survey.try_again(number) {
+            Next::Registry => {
+                if !self.session_state.is_asking(&Ask::Show(number)) {
+                    self.session_state.look(Look::Resource(label(&name)), Ask::Show(number), self.now);
+                }
+            }
+            Next::QueueReport(coordinator) => self.ask(coordinator, number, Question::QueueReport(name.key())),
+            Next::Finish => self.finish_query(number),
+        }
+    }
+
+    pub(crate) fn on_query_page(&mut self, number: u64, page: Page) {
+        match page.resources.into_iter().next() {
+            Some(found) => {
+                self.survey.on_query_result(number, found);
+                self.on_query_alarm(number);
+            }
+            None => {
+                let Some(query) = self.survey.finish(number) else { return };
+                self.timers.cancel(&Alarm::Query(number));
+                self.answer(query.call, Err(Error::NoSuchResource { name: query.name }));
+            }
+        }
+    }
+
+    /// Queries the registry for unknown names of the hosts to show.
+    fn ask_for_names(&mut self, number: u64) {
+        let unknown = self.survey.shown(number).into_iter().filter(|host| !self.is_member(*host));
+        let unknown: Vec<PeerId> = unknown.take(MOST_HOSTS).collect();
+        if !unknown.is_empty() && self.session_state.look(Look::Hosts(unknown), Ask::Names(number), self.now) {
+            self.survey.await_names(number);
+        }
+    }
+
+    pub(crate) fn on_query_names(&mut self, number: u64, view: View) {
+        self.survey.on_query_names(number, view.members.into_iter().map(|(host, info)| (host, info.name.to_string())));
+        self.try_to_finish(number);
+    }
+
+    fn try_to_finish(&mut self, number: u64) {
+        if self.survey.is_complete(number) {
+            self.finish_query(number);
+        }
+    }
+
+    fn finish_query(&mut self, number: u64) {
+        let Some(query) = self.survey.finish(number) else { return };
+        self.timers.cancel(&Alarm::Query(number));
+        let (call, name, asked, missing) = (query.call, query.name.clone(), query.asked, query.missing());
+        let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match missing {
+            Some((since, missing)) => self.recovering(name, since, &missing),
+            None => {
+                let since = self.now.since(asked).into();
+                self.problem().unwrap_or(Error::NoMajority { missing: Vec::new(), since })
+            }
+        });
+        self.answer(call, shown.map(Answer::Shown));
+    }
+
+    pub(crate) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
+        if to == self.host() {
+            return self.on_ask(to, number, question);
+        }
+        let body = Body::Ask { number, question };
+        let contact = self.contacts.get(to);
+        // A host that is not connected gets one reliable question. Others are repeated by their timers.
+        match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
+            true => self.mention(to, &body),
+            false => self.send_body(to, &body),
+        }
+    }
+
+    pub(crate) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
+        let reply = match question {
+            Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
+            Question::QueueReport(resource) => self.line_of(resource, asker),
+            Question::Used { resource, give_up } => Some(Reply::Used(self.is_used(resource, give_up))),
+            // A new process may not know the grants of its predecessors yet.
+            Question::Revoke { .. } if !self.knows_returned() => None,
+            Question::Revoke { resource, fencing } => Some(Reply::Revoked(self.ask_to_stop(resource, fencing))),
+        };
+        match reply {
+            Some(reply) if asker == self.host() => self.on_reply(asker, number, reply),
+            Some(reply) => self.mention(asker, &Body::Reply { number, reply }),
+            None => {}
+        }
+    }
+
+    pub(crate) fn on_reply(&mut self, from: PeerId, number: u64, reply: Reply) {
+        match reply {
+            Reply::QueueReport(queue) if self.survey.is_query(number) => {
+                let Some((resource, named)) = self.survey.on_query_line(number, queue) else { return };
+                self.timers.set(Alarm::Query(number), self.now + QUERY);
+                self.ask_for_names(number);
+                named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
+                self.try_to_finish(number);
+            }
+            Reply::QueueReport(queue) => {
+                if let Some((resource, true)) = self.survey.on_line(number) {
+                    self.on_line(resource, &queue);
+                }
+            }
+            Reply::Counting { missing, millis } => {
+                let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
+                let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
+                self.note_mentioned(&missing);
+                if !self.survey.on_query_counting(number, since, missing.clone()) {
+                    self.survey.on_counting(number, since, missing);
+                }
+            }
+            Reply::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
+            Reply::Used(is_used) => self.on_used(from, number, is_used),
+            Reply::Here(clients) => {
+                self.survey.on_query_clients(from, number, clients);
+                self.try_to_finish(number);
+            }
+        }
+    }
+
+    fn line_of(&self, resource: Key, asker: PeerId) -> Option<Reply> {
+        let part = self.parts.get(resource)?;
+        if let Some(missing) = part.custody.missing() {
+            let missing = missing.iter().map(|session| session.peer).collect();
+            return Some(Reply::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
+        }
+        QueueReport::of(&part.custody, asker).map(Reply::QueueReport)
+    }
+
+    pub(crate) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
+        self.clients.of(resource).map(move |entry| Client::of(entry, now))
+    }
 }
 
 #[cfg(test)]
