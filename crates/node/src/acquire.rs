@@ -3,8 +3,8 @@
 //! 1. `Input::Acquire` is checked and gets a ticket: `Answer::Ticket`.
 //! 2. The first request for a resource in a session joins it: `Command::Join` to the registry, `Outcome::Joined` back.
 //! 3. Custody sends `Request` to the coordinator, which answers with an arrival number.
-//! 4. While a client waits, `Question::QueueReport` to the coordinator yields its position, `Effect::Progress`; a request that
-//!    is stalled for too long, or out of time, ends with the reason.
+//! 4. While a client waits, `Question::QueueReport` to the coordinator yields its position, `Effect::Progress`; a
+//!    request that is stalled for too long, or out of time, ends with the reason.
 //! 5. Custody grants a slot: the token is here. A detached grant is persisted first ([`detached`](crate::detached)).
 //! 6. The lease begins: `Effect::Granted`, after its record for the takeover file.
 

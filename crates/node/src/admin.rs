@@ -1,10 +1,11 @@
 //! Administration: resize, evict, revoke, delete, and the choice of voters.
 //!
 //! *Resize*, *evict* and *voters* first query the registry, then send a command that names what was found (generation,
-//! participation, number of changes), so that it is void if another command comes first. A call that the registry does not
-//! answer fails after a few seconds.
+//! participation, number of changes), so that it is void if another command comes first. A call that the registry does
+//! not answer fails after a few seconds.
 //!
-//! *Revoke* asks the holder's host, repeatedly, since messages may be lost and that host keeps no state about the requester:
+//! *Revoke* asks the holder's host, repeatedly, since messages may be lost and that host keeps no state about the
+//! requester:
 //!
 //! ```text
 //!   requester                 the holder's host
@@ -14,8 +15,8 @@
 //!      │◄─── Revoked(None) ───────┤  the client has released, or its lease has ended
 //! ```
 //!
-//! A detached grant has no process to notify: it ends at once, and its next renewal fails; its host replies `None` when the
-//! registry has recorded the end. If the host does not answer, the requester ends a detached grant in the registry.
+//! A detached grant has no process to notify: it ends at once, and its next renewal fails; its host replies `None` when
+//! the registry has recorded the end. If the host does not answer, the requester ends a detached grant in the registry.
 //!
 //! *Delete* asks all parties before any of them quits, so that an attempt to delete a used resource has no effect:
 //!

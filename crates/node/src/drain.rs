@@ -1,9 +1,10 @@
 //! Drain and leave.
 //!
-//! 1. `Input::Close` accepts no more requests and withdraws the waiting ones; `Input::Drain` also asks the holders to stop.
+//! 1. `Input::Close` accepts no more requests and withdraws the waiting ones; `Input::Drain` also asks the holders to
+//!    stop.
 //! 2. `Effect::Drained` after the last client.
-//! 3. `Input::Leave` ends the remaining tickets except detached grants and, once the registry has answered every request about
-//!    these, the session: `Effect::Left`.
+//! 3. `Input::Leave` ends the remaining tickets except detached grants and, once the registry has answered every
+//!    request about these, the session: `Effect::Left`.
 
 use crate::clients::TicketId;
 use crate::node::{Alarm, Draining, Node, Phase};

@@ -7,23 +7,24 @@
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
-//! [`Node::step`] is the only entry point. A [`Node`] is composed of components that own their state:
+//! [`Node::step`] is the only entry point: one match, whose arms call one of these flows. Each file begins with the
+//! steps and messages of its flow, and has its state.
 //!
 //! ```text
-//!   SessionState cluster, session, pending requests to the registry       session_state.rs, node/session.rs
-//!   CachedView   the last result of querying the registry                 cached_view.rs, node/look.rs
-//!   Parts        a `Custody` per resource, under the valid session        parts.rs, node/part.rs
-//!   Clients      tickets, the aliases by which custody knows them, leases clients.rs, lease.rs
-//!   Detached     grants in the registry, which outlive sessions           detached.rs, node/detached.rs
-//!   Takeover     grants of the predecessor process, and the journal       takeover.rs, node/takeover.rs
-//!   Incidents    reasons for having no session, as they were logged       incidents.rs
-//!   Survey       queries about queues                                     survey.rs
-//!   Orders       revocations and removals by administrators               orders.rs, node/re{voke,move}.rs
-//!   Others       hosts of other clusters                                  others.rs
-//!   Founding     which host creates a cluster                             founding.rs, node/cluster.rs
-//!   Membership   addresses of other peers                                 membership.rs
-//!   Contacts     hosts and links: messages arrive at most once            contacts.rs, link.rs
-//!   Relay        connections through the registry leader                  relay.rs, connections.rs
+//!   acquire.rs    from a request to a confirmed grant             clients.rs, lease.rs: tickets and leases
+//!   release.rs    the end of a ticket
+//!   renew.rs      deadlines move, or pass
+//!   detached.rs   grants in the registry, which outlive sessions
+//!   session.rs    opened, used, renewed, lost                     session_state.rs: requests to the registry
+//!   recovery.rs   generations, the census, lost messages          a `Custody` per resource
+//!   reach.rs      unreachable waiters are skipped
+//!   takeover.rs   grants of the predecessor process, the journal
+//!   admin.rs      resize, evict, revoke, delete, voters
+//!   query.rs      show, and questions between peers               cluster.rs: members and resources
+//!   health.rs     why nothing is granted                          inspect.rs: for observers
+//!   drain.rs      drain, leave
+//!   links.rs      which peers are connected                       links/: join, relay, contacts, link
+//!   testing.rs    fuzzing member, mutations
 //! ```
 //!
 //! A request for a new resource, and one from a second peer:

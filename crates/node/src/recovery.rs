@@ -3,9 +3,10 @@
 //! 1. The registry opens a generation when a party's session ends or the resource is resized: `Event::Opened` to its
 //!    coordinator.
 //! 2. The coordinator sends `Census` to every party, which replies with its tokens and waiters.
-//! 3. When all have replied, it recreates missing tokens, sends `Command::Close` to the registry and `Next` to the holders.
-//! 4. Messages that are lost with a link may have contained a token: `Command::Renumber` requests another generation, unless
-//!    the end of a session opens one.
+//! 3. When all have replied, it recreates missing tokens, sends `Command::Close` to the registry and `Next` to the
+//!    holders.
+//! 4. Messages that are lost with a link may have contained a token: `Command::Renumber` requests another generation,
+//!    unless the end of a session opens one.
 //! 5. A resource that is not used for a while is quit: `Command::Quit`. A census of it still gets a reply.
 
 use std::collections::BTreeMap;

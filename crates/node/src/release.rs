@@ -3,8 +3,8 @@
 //! 1. `Input::Release` by the client; or a time-out, an expired lease, an eviction, the end of the session.
 //! 2. `Effect::Ended`, recorded for the takeover file before the slot moves.
 //! 3. Custody releases the slot: `Token` to the next waiter, `Left` to the coordinator; or withdraws the request.
-//! 4. A detached grant is also dropped from the registry ([`detached`](crate::detached)). If its client does not know of the
-//!    end, step 3 waits for the registry's confirmation.
+//! 4. A detached grant is also dropped from the registry ([`detached`](crate::detached)). If its client does not know
+//!    of the end, step 3 waits for the registry's confirmation.
 
 use peerlock_protocol as protocol;
 use peerlock_types::Ticket;

@@ -1,7 +1,7 @@
 //! Renew: deadlines of grants move, or pass.
 //!
-//! 1. `Input::Renew` by the client: the lease begins again, `Effect::Renewed` and `Answer::Renewed`. A detached grant is
-//!    renewed in the registry first ([`detached`](crate::detached)).
+//! 1. `Input::Renew` by the client: the lease begins again, `Effect::Renewed` and `Answer::Renewed`. A detached grant
+//!    is renewed in the registry first ([`detached`](crate::detached)).
 //! 2. A renewal of the session moves the deadlines that it bounds: `Effect::Renewed` for each.
 //! 3. A lease that was not renewed until its grace period is lost: `Effect::Lost`. At its end the slot is released.
 

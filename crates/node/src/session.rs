@@ -2,9 +2,10 @@
 //!
 //! 1. The registry opens a session: recorded for the takeover file, before it is used.
 //! 2. It is valid: `Effect::Joined` at first. The predecessor's grants are taken over, waiting tickets are requested.
-//! 3. A renewal is confirmed: the deadlines of grants move ([`renew`](crate::renew)), connections to the voters are checked.
-//! 4. It is over: every part and grant of it is discarded, `Effect::Lost` and `Effect::Ended` for each holder, and another
-//!    session is opened.
+//! 3. A renewal is confirmed: the deadlines of grants move ([`renew`](crate::renew)), connections to the voters are
+//!    checked.
+//! 4. It is over: every part and grant of it is discarded, `Effect::Lost` and `Effect::Ended` for each holder, and
+//!    another session is opened.
 
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};

@@ -1,10 +1,11 @@
 //! Other hosts: meeting them, and joining or creating a cluster with them.
 //!
-//! 1. A connection is up: both sides send a hello (`link.rs`), then `Greeting` with their cluster and the hosts they know.
+//! 1. A connection is up: both sides send a hello (`link.rs`), then `Greeting` with their cluster and the hosts they
+//!    know.
 //! 2. A host without a cluster adopts that of the first host it meets: `Effect::Belongs`, then it opens a session.
-//! 3. With `--expect`, hosts without a cluster name the one with the smallest number as the creator. The host that all others
-//!    name creates the cluster. A host keeps its choice until the named host disconnects, so two hosts cannot both be named
-//!    by all hosts they have met, if these are more than half of the expected ones.
+//! 3. With `--expect`, hosts without a cluster name the one with the smallest number as the creator. The host that all
+//!    others name creates the cluster. A host keeps its choice until the named host disconnects, so two hosts cannot
+//!    both be named by all hosts they have met, if these are more than half of the expected ones.
 //! 4. A host of another cluster is ignored, unless it shows that ours was recovered without us.
 
 use std::collections::BTreeMap;
