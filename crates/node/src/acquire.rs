@@ -24,15 +24,12 @@ use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Question;
 use crate::{Answer, Class, Effect, Error, Event, Progress};
 
-/// The intervals at which the coordinator is asked: at most, at first, and for clients that do not wait.
+/// At most, at first, and for clients that do not wait.
 const SURVEY: Span = Span::from_secs(2);
-
 const SURVEY_FIRST: Span = Span::from_millis(100);
-
 const SURVEY_TRY: Span = Span::from_millis(50);
-
-/// How long a client that does not want to wait waits for the registry or a census. Our choice: longer than these take
-/// while all hosts are up.
+/// How long a client that does not want to wait waits for the registry or a census: longer than these take while all
+/// hosts are up.
 const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
@@ -63,7 +60,7 @@ impl Node {
         self.counters.asked += 1;
         self.answer(call, Ok(Answer::Ticket(ticket)));
         if first {
-            self.survey.end(resource); // Earlier answers are outdated.
+            self.survey.watched.remove(&resource); // Earlier answers are outdated.
         }
         self.request(ticket);
         if self.clients.get(ticket).is_some_and(|entry| !entry.is_held()) {
@@ -71,7 +68,7 @@ impl Node {
             if let Wait::For(span) = wait {
                 self.timers.set(Alarm::Ticket(ticket), self.now + span);
             }
-            self.ask_soon(resource, wait == Wait::Try);
+            self.survey_soon(resource, wait == Wait::Try);
         }
     }
 
@@ -79,7 +76,6 @@ impl Node {
         self.parts.get(resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
     }
 
-    /// Requests a slot from custody, if there is a session.
     pub(crate) fn request(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket).filter(|_| self.session_state.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
@@ -120,7 +116,6 @@ impl Node {
                     self.end(ticket, Error::Refused { class: Class::Busy, message });
                 }
             }
-            // The session is over, which is reported separately.
             _ => {}
         }
     }
@@ -131,19 +126,22 @@ impl Node {
         wrong.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
-    pub(crate) fn ask_soon(&mut self, resource: Key, at_once: bool) {
+    pub(crate) fn survey_soon(&mut self, resource: Key, at_once: bool) {
         if at_once {
-            self.ask_for_line(resource);
+            self.survey_queue(resource);
         } else {
             self.timers.set_if_none(Alarm::Survey(resource), self.now + SURVEY_FIRST);
         }
     }
 
-    pub(crate) fn ask_for_line(&mut self, resource: Key) {
+    pub(crate) fn survey_queue(&mut self, resource: Key) {
         self.end_stalled(resource);
         let often = |wait: Wait, ttl: Span| if wait == Wait::Try { SURVEY_TRY } else { ttl / 3 };
         let waiting = self.clients.waiting(resource).map(|(_, entry)| often(entry.wanted.wait, entry.wanted.ttl));
-        let Some(after) = waiting.min() else { return self.survey.end(resource) };
+        let Some(after) = waiting.min() else {
+            self.survey.watched.remove(&resource);
+            return;
+        };
         self.timers.set(Alarm::Survey(resource), self.now + after.min(SURVEY));
         let part = self.parts.get(resource).filter(|part| part.custody.is_party());
         let Some(coordinator) = part.map(|part| part.custody.coordinator()) else { return };
@@ -151,7 +149,7 @@ impl Node {
         self.ask(coordinator, question, Question::QueueReport(resource));
     }
 
-    pub(crate) fn on_line(&mut self, resource: Key, queue: &QueueReport) {
+    pub(crate) fn on_queue_report(&mut self, resource: Key, queue: &QueueReport) {
         let me = self.host();
         let behind = queue.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
         let places: BTreeMap<Claim, u32> = queue.waiting.iter().copied().zip(0..).chain(behind).collect();
@@ -161,13 +159,13 @@ impl Node {
             // A request that is not in the queue is on its way to the coordinator, or its token is on its way here.
             if let Some(&ahead) = places.get(&claim) {
                 let comes = queue.locations.iter().any(|location| location.free && location.next == Some(claim));
-                self.on_place(ticket, ahead, comes);
+                self.set_position(ticket, ahead, comes);
             }
         }
     }
 
-    /// Sets a queue position. A client that does not wait fails, unless a free token is on its way to it.
-    fn on_place(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
+    /// A client that does not wait fails, unless a free token is on its way to it.
+    fn set_position(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         if entry.wanted.wait == Wait::Try && !comes {
@@ -199,7 +197,7 @@ impl Node {
         if let Some((since, hosts)) = self.survey.stall(resource) {
             return is_long(since).then(|| self.recovering(name, since, &hosts));
         }
-        // The registry has not confirmed our join: it has no quorum, but our session has not expired yet.
+        // The registry has not confirmed our join: it has no quorum, and our session has not expired yet.
         let part = self.parts.get(resource);
         let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
         let is_party = part.is_some_and(|part| part.custody.is_party());
@@ -225,16 +223,16 @@ impl Node {
             true => {
                 self.ask_to_detach(ticket, grant, None);
                 if makes(Mutation::DetachedUntold) {
-                    self.let_in(ticket, self.now);
+                    self.confirm(ticket, self.now);
                 }
             }
-            false => self.let_in(ticket, self.now),
+            false => self.confirm(ticket, self.now),
         }
     }
 
     /// If the session is about to expire, so that the client would have to stop at once, the next renewal grants the
-    /// ticket, or the end of the session takes the slot.
-    pub(crate) fn let_in(&mut self, ticket: TicketId, from: Time) {
+    /// ticket.
+    pub(crate) fn confirm(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());

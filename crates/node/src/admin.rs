@@ -47,120 +47,43 @@ use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Answer, Class, Error, Name, check_slots};
 
-/// The timeout of other calls that need the registry: longer than an election.
-const CALLERS: Span = Span::from_secs(5);
-
+/// Longer than an election.
+const CALL_TIMEOUT: Span = Span::from_secs(5);
 const MAX_VOTERS: usize = 7;
-
+/// A holder's host is asked again; without an answer for `PATIENCE`, the registry is queried, and after twice this long
+/// the revocation fails.
 const REVOKE_AGAIN: Span = Span::from_millis(200);
-
-/// Without an answer for this long the registry is queried; after twice this long the revocation fails.
-const REVOKE_PATIENCE: Span = Span::from_secs(5);
-
+/// The registry is queried again, for `PATIENCE`: longer than an election, but shorter than the session of an
+/// unreachable host.
 const REMOVE_AGAIN: Span = Span::from_millis(100);
+const PATIENCE: Span = Span::from_secs(5);
 
-/// The timeout: longer than an election, but shorter than the session of an unreachable host.
-const REMOVE_PATIENCE: Span = Span::from_secs(5);
-
+/// A pending revocation.
 #[derive(Clone)]
 pub struct Revocation {
-    pub name: Name,
-    pub peer: PeerId,
-    pub fencing: u64,
-    /// When the holder's host last answered, or the start of the revocation.
-    pub last_received: Time,
+    name: Name,
+    peer: PeerId,
+    fencing: u64,
+    /// When the holder's host last answered, or the start.
+    last_received: Time,
 }
 
+/// A pending deletion.
 pub struct Removal {
     name: Name,
     since: Time,
-    /// A request to the registry is pending.
     is_asking: bool,
     /// The log index at which the resource was found.
     found: Option<u64>,
-    /// The hosts of the parties, from the last answer of the registry.
+    /// The hosts of the parties, from the last answer of the registry …
     parties: BTreeSet<PeerId>,
+    /// … and those that have reported no use.
     unused: BTreeSet<PeerId>,
+    /// The registry has refused although there were no parties.
     is_refused: bool,
 }
 
-/// The next step of a deletion.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Found {
-    Nothing,
-    Gone {
-        /// An earlier query has found it.
-        was_there: bool,
-    },
-    /// This host has a detached grant.
-    Detached(PeerId),
-    /// There are no parties in this generation: request the deletion.
-    Unused(u64),
-    /// Ask these hosts.
-    Shared {
-        hosts: BTreeSet<PeerId>,
-        /// All of them have reported no use: they are to quit.
-        give_up: bool,
-    },
-}
-
-impl Removal {
-    pub fn name(&self) -> &Name {
-        &self.name
-    }
-
-    pub fn since(&self) -> Time {
-        self.since
-    }
-
-    pub fn is_asking(&self) -> bool {
-        self.is_asking
-    }
-
-    pub fn parties(&self) -> &BTreeSet<PeerId> {
-        &self.parties
-    }
-
-    /// Marks a query as pending. Returns false if one already is.
-    pub fn ask(&mut self) -> bool {
-        !replace(&mut self.is_asking, true)
-    }
-
-    pub fn on_result(&mut self, page: Page) -> Found {
-        self.is_asking = false;
-        if self.found.is_some_and(|index| page.index < index) {
-            return Found::Nothing;
-        }
-        let Some(found) = page.resources.into_iter().next() else {
-            return Found::Gone { was_there: self.found.is_some() };
-        };
-        self.found = Some(page.index);
-        if let Some(grant) = found.detached.first() {
-            return Found::Detached(grant.host);
-        }
-        self.parties = found.parties.iter().map(|party| party.host).collect();
-        if self.parties.is_empty() {
-            self.is_asking = true;
-            return Found::Unused(found.generation);
-        }
-        self.is_refused = false;
-        Found::Shared { hosts: self.parties.clone(), give_up: self.parties.is_subset(&self.unused) }
-    }
-
-    pub fn on_unused(&mut self, host: PeerId) -> bool {
-        self.unused.insert(host) && self.parties.is_subset(&self.unused)
-    }
-
-    pub fn on_outcome(&mut self) {
-        self.is_asking = false;
-    }
-
-    /// Returns whether the registry had refused before, without any parties.
-    pub fn on_refused(&mut self) -> bool {
-        replace(&mut self.is_refused, true)
-    }
-}
-
+/// Pending commands of more than one step, by call.
 #[derive(Default)]
 pub struct Orders {
     pub(crate) revocations: BTreeMap<u64, Revocation>,
@@ -168,49 +91,28 @@ pub struct Orders {
 }
 
 impl Orders {
-    pub fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64, now: Time) {
-        self.revocations.insert(call, Revocation { name, peer, fencing, last_received: now });
-    }
-
-    pub fn revocation(&self, call: u64) -> Option<&Revocation> {
-        self.revocations.get(&call)
-    }
-
-    /// Returns false if the host was not asked.
-    pub fn on_answered(&mut self, call: u64, from: PeerId, now: Time) -> bool {
-        let revocation = self.revocations.get_mut(&call).filter(|it| it.peer == from);
-        revocation.map(|it| it.last_received = now).is_some()
-    }
-
-    pub fn remove(&mut self, call: u64, name: Name, now: Time) {
-        let (parties, unused) = (BTreeSet::new(), BTreeSet::new());
-        let removal = Removal { name, since: now, is_asking: false, found: None, parties, unused, is_refused: false };
-        self.removals.insert(call, removal);
-    }
-
-    pub fn removal(&mut self, call: u64) -> Option<&mut Removal> {
-        self.removals.get_mut(&call)
-    }
-
-    pub fn end(&mut self, call: u64) {
-        self.revocations.remove(&call);
-        self.removals.remove(&call);
-    }
-
-    pub fn check(&self, revokes: impl Fn(u64) -> bool, removes: impl Fn(u64) -> bool) {
+    pub fn check(&self, has_timer: impl Fn(Alarm) -> bool) {
         for call in self.revocations.keys() {
-            assert!(revokes(*call), "revocation {call} has no timer");
+            assert!(has_timer(Alarm::Revoke(*call)), "revocation {call} has no timer");
         }
         for call in self.removals.keys() {
-            assert!(removes(*call), "removal {call} has no timer");
+            assert!(has_timer(Alarm::Remove(*call)), "removal {call} has no timer");
         }
     }
 }
 
 impl Node {
-    /// Without a quorum, the session may remain valid for its whole length, so a call has its own timeout.
-    pub(crate) fn wait_for_register(&mut self, call: u64) {
-        self.timers.set(Alarm::Caller(call), self.now + CALLERS);
+    /// Without a quorum, the session may remain valid for its whole length, so the call has a timeout of its own.
+    pub(crate) fn query_for(&mut self, call: u64, look: Look, ask: Ask) {
+        if let Some(error) = self.problem() {
+            return self.answer(call, Err(error));
+        }
+        self.await_registry(call);
+        self.session_state.look(look, ask, self.now);
+    }
+
+    pub(crate) fn await_registry(&mut self, call: u64) {
+        self.timers.set(Alarm::Caller(call), self.now + CALL_TIMEOUT);
     }
 
     pub(crate) fn answer_caller(&mut self, call: u64, answer: Result<Answer, Error>) {
@@ -220,13 +122,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn give_up_register(&mut self, call: u64) {
+    pub(crate) fn on_caller_timeout(&mut self, call: u64) {
         let error = self.problem().unwrap_or_else(|| {
             let absent = self.absent_voters(self.now).iter().map(|it| it.name.clone()).collect::<Vec<_>>();
             let why =
                 if absent.is_empty() { String::new() } else { format!(" (no connection to {})", absent.join(", ")) };
             let message = format!(
-                "no quorum within {CALLERS}{why}: try again. A change may still be applied when the voters are \
+                "no quorum within {CALL_TIMEOUT}{why}: try again. A change may still be applied when the voters are \
                  reachable again"
             );
             Error::Refused { class: Class::Unavailable, message }
@@ -235,17 +137,13 @@ impl Node {
     }
 
     pub(crate) fn resize(&mut self, call: u64, name: Name, slots: u32) {
-        if let Err(error) = check_slots(slots) {
-            return self.answer(call, Err(error));
+        match check_slots(slots) {
+            Ok(_) => self.query_for(call, Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots)),
+            Err(error) => self.answer(call, Err(error)),
         }
-        if let Some(error) = self.problem() {
-            return self.answer(call, Err(error));
-        }
-        self.wait_for_register(call);
-        self.session_state.look(Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots), self.now);
     }
 
-    /// In the generation that was found: a later one may have another number of slots.
+    /// A later generation may have another number of slots.
     pub(crate) fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -255,29 +153,23 @@ impl Node {
     }
 
     pub(crate) fn expel(&mut self, call: u64, name: Name, peer: PeerId) {
-        if let Some(error) = self.problem() {
-            return self.answer(call, Err(error));
-        }
-        self.wait_for_register(call);
-        self.session_state.look(Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer), self.now);
+        self.query_for(call, Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer));
     }
 
-    /// Evicts all sessions of a host: detached grants by their fencing numbers, parties by the participation that was
-    /// found. Later ones are not affected.
-    pub(crate) fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
-        let Some(resource) = page.resources.into_iter().next() else {
+    /// Detached grants are ended by their fencing numbers, parties by the participation that was found. Later ones are
+    /// not affected.
+    pub(crate) fn on_evict_found(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
+        let Some(found) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
         };
-        let grants = resource.detached.into_iter().filter(|grant| grant.host == peer);
-        let grants = grants.map(|grant| Command::TakeBack {
-            resource: label(&name),
-            fencing: grant.fencing,
-            session: grant.session,
-        });
-        let parties = resource.parties.into_iter().filter(|party| party.host == peer);
-        let parties =
-            parties.map(|party| Command::Expel { resource: label(&name), session: party.session, since: party.since });
-        let mut commands: Vec<Command> = grants.chain(parties).collect();
+        let resource = || label(&name);
+        let grants = found.detached.iter().filter(|grant| grant.host == peer);
+        let take_back = grants.map(|it| (it.fencing, it.session));
+        let take_back =
+            take_back.map(|(fencing, session)| Command::TakeBack { resource: resource(), fencing, session });
+        let parties = found.parties.iter().filter(|party| party.host == peer);
+        let expel = parties.map(|it| Command::Expel { resource: resource(), session: it.session, since: it.since });
+        let mut commands: Vec<Command> = take_back.chain(expel).collect();
         let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
         // Commands are applied in order.
         for command in commands {
@@ -287,35 +179,67 @@ impl Node {
     }
 
     pub(crate) fn set_voters(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
-        match self.problem() {
-            Some(error) => self.answer(call, Err(error)),
-            None if hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len())) => {
-                self.wait_for_register(call);
-                self.session_state.look(Look::Hosts(Vec::new()), Ask::VotersFound(call, hosts), self.now);
-            }
-            None => {
-                let message = format!("1 to {MAX_VOTERS} hosts can vote");
-                self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
-            }
+        let is_valid = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
+        if !is_valid && self.problem().is_none() {
+            let message = format!("1 to {MAX_VOTERS} hosts can vote");
+            return self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
         }
+        self.query_for(call, Look::Hosts(Vec::new()), Ask::VotersFound(call, hosts));
+    }
+
+    pub(crate) fn on_admin_outcome(&mut self, ask: Ask, outcome: Outcome) {
+        let refused = |class, message| Err(Error::Refused { class, message });
+        let (call, answer) = match (ask, outcome) {
+            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => (call, Ok(Answer::Resized)),
+            (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
+                (call, Err(Error::NoSuchResource { name }))
+            }
+            // The participation that was found is over: evicted twice, or ended by itself.
+            (
+                Ask::Expel(call),
+                Outcome::Done
+                | Outcome::Advanced(_)
+                | Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource),
+            ) => (call, Ok(Answer::Expelled)),
+            (Ask::Revoke(call), Outcome::Done | Outcome::Refused(Refusal::NoResource)) => (call, Ok(Answer::Revoked)),
+            (Ask::Revoke(call), Outcome::Refused(Refusal::Superseded)) => {
+                let message = "the client of this slot has renewed it through another agent of its host meanwhile: try \
+                               again to ask that agent";
+                (call, refused(Class::Unavailable, message.to_owned()))
+            }
+            (Ask::SetVoters(call), Outcome::Done) => (call, Ok(Answer::Seated)),
+            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
+                let answer = match outcome {
+                    Outcome::Refused(why @ Refusal::NoKeeper) => refused(Class::BadRequest, why.to_string()),
+                    Outcome::Refused(Refusal::Superseded) => {
+                        let message = "another command has changed it meanwhile: check it, and try again";
+                        refused(Class::Unavailable, message.to_owned())
+                    }
+                    outcome => refused(Class::Unavailable, why_not_done(&outcome)),
+                };
+                (call, answer)
+            }
+            _ => return self.unexpected("an outcome of a query"),
+        };
+        self.answer_caller(call, answer);
     }
 
     pub(crate) fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64) {
-        self.orders.revoke(call, name, peer, fencing, self.now);
+        let revocation = Revocation { name, peer, fencing, last_received: self.now };
+        self.orders.revocations.insert(call, revocation);
         self.on_revoke_alarm(call);
     }
 
     pub(crate) fn on_revoke_alarm(&mut self, call: u64) {
-        let Some(Revocation { name, peer, fencing, last_received }) = self.orders.revocation(call).cloned() else {
-            return;
-        };
+        let Some(revocation) = self.orders.revocations.get(&call).cloned() else { return };
+        let Revocation { name, peer, fencing, last_received } = revocation;
         let silent = self.now.since(last_received);
         self.timers.set(Alarm::Revoke(call), self.now + REVOKE_AGAIN);
-        if silent < REVOKE_PATIENCE {
+        if silent < PATIENCE {
             return self.ask(peer, call, Question::Revoke { resource: name.key(), fencing });
         }
-        if silent >= REVOKE_PATIENCE * 2 || self.problem().is_some() {
-            return self.give_up(call);
+        if silent >= PATIENCE * 2 || self.problem().is_some() {
+            return self.give_up_revocation(call);
         }
         if !self.session_state.is_asking(&Ask::RevokeFrom(call)) {
             self.session_state.look(Look::Resource(label(&name)), Ask::RevokeFrom(call), self.now);
@@ -323,7 +247,7 @@ impl Node {
     }
 
     /// Returns the milliseconds until the lease ends; 0 for an ended grant that the registry still has, since its slot
-    /// is not free before; `None` if there is no such grant.
+    /// is not free before.
     pub(crate) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let left = self.stop_holder(resource, fencing);
         left.or_else(|| self.takeover.is_owed(resource, fencing).then_some(0))
@@ -346,36 +270,33 @@ impl Node {
         Some(until.max(self.now).since(self.now).as_nanos() / 1_000_000)
     }
 
-    pub(crate) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
-        if self.orders.on_answered(call, from, self.now) && !is_inside {
-            self.finish_revocation(call, Ok(Answer::Revoked));
+    pub(crate) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_held: bool) {
+        let revocation = self.orders.revocations.get_mut(&call).filter(|it| it.peer == from);
+        let Some(revocation) = revocation else { return };
+        revocation.last_received = self.now;
+        if !is_held {
+            self.finish_order(call, Ok(Answer::Revoked));
         }
     }
 
-    /// The holder's host does not answer. A detached grant can be ended by its fencing number if the session that
-    /// granted it is no party; a party may have its token.
+    /// A detached grant can be ended by its fencing number if the session that granted it is no party; a party may have
+    /// its token.
     pub(crate) fn on_revoke_found(&mut self, call: u64, page: Page) {
-        let Some(revocation) = self.orders.revocation(call) else { return };
+        let Some(revocation) = self.orders.revocations.get(&call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);
         let given = page.resources.first().and_then(|found| {
             let session = found.detached.iter().find(|grant| grant.fencing == fencing)?.session;
             let is_party = found.parties.iter().any(|party| party.session == session);
             (!is_party).then_some(session)
         });
-        match given {
-            Some(session) => {
-                self.orders.end(call);
-                self.timers.cancel(&Alarm::Revoke(call));
-                self.wait_for_register(call);
-                let command = Command::TakeBack { resource, fencing, session };
-                self.session_state.ask(command, Ask::Revoke(call), self.now);
-            }
-            None => self.give_up(call),
-        }
+        let Some(session) = given else { return self.give_up_revocation(call) };
+        self.end_order(call);
+        self.await_registry(call);
+        self.session_state.ask(Command::TakeBack { resource, fencing, session }, Ask::Revoke(call), self.now);
     }
 
-    fn give_up(&mut self, call: u64) {
-        let Some(revocation) = self.orders.revocation(call) else { return };
+    fn give_up_revocation(&mut self, call: u64) {
+        let Some(revocation) = self.orders.revocations.get(&call) else { return };
         let (name, host) = (&revocation.name, self.missing(revocation.peer, revocation.last_received));
         let error = self.problem().unwrap_or_else(|| {
             let hosts = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
@@ -387,64 +308,68 @@ impl Node {
             );
             Error::Refused { class: Class::Unavailable, message }
         });
-        self.finish_revocation(call, Err(error));
-    }
-
-    fn finish_revocation(&mut self, call: u64, answer: Result<Answer, Error>) {
-        self.orders.end(call);
-        self.timers.cancel(&Alarm::Revoke(call));
-        self.answer(call, answer);
+        self.finish_order(call, Err(error));
     }
 
     pub(crate) fn remove(&mut self, call: u64, name: Name) {
         if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
-        self.orders.remove(call, name, self.now);
+        let (parties, unused) = (BTreeSet::new(), BTreeSet::new());
+        let (is_asking, found, is_refused) = (false, None, false);
+        let removal = Removal { name, since: self.now, is_asking, found, parties, unused, is_refused };
+        self.orders.removals.insert(call, removal);
         self.on_remove_alarm(call);
     }
 
     pub(crate) fn on_remove_alarm(&mut self, call: u64) {
         let problem = self.problem();
-        let Some(removal) = self.orders.removal(call) else { return };
-        let (name, since) = (removal.name().clone(), removal.since());
-        if self.now.since(since) >= REMOVE_PATIENCE || problem.is_some() {
-            if removal.is_asking() {
-                self.orders.end(call);
-                self.timers.cancel(&Alarm::Remove(call));
-                return self.give_up_register(call);
+        let Some(removal) = self.orders.removals.get_mut(&call) else { return };
+        let (name, since) = (removal.name.clone(), removal.since);
+        if self.now.since(since) >= PATIENCE || problem.is_some() {
+            if removal.is_asking {
+                self.end_order(call);
+                return self.on_caller_timeout(call);
             }
-            let hosts: Vec<PeerId> = removal.parties().iter().copied().collect();
+            let hosts: Vec<PeerId> = removal.parties.iter().copied().collect();
             let error = problem.unwrap_or_else(|| self.recovering(name, since, &hosts));
-            return self.finish_removal(call, Err(error));
+            return self.finish_order(call, Err(error));
         }
         self.timers.set(Alarm::Remove(call), self.now + REMOVE_AGAIN);
-        if removal.ask() {
+        if !replace(&mut removal.is_asking, true) {
             self.session_state.look(Look::Resource(label(&name)), Ask::RemoveFound(call), self.now);
         }
     }
 
     pub(crate) fn on_remove_found(&mut self, call: u64, page: Page) {
-        let Some(removal) = self.orders.removal(call) else { return };
-        let (found, name) = (removal.on_result(page), removal.name().clone());
-        match found {
-            Found::Nothing => {}
-            Found::Gone { was_there: true } => self.finish_removal(call, Ok(Answer::Removed)),
-            Found::Gone { was_there: false } => self.finish_removal(call, Err(Error::NoSuchResource { name })),
-            Found::Detached(host) => self.refuse_to_remove(call, host),
-            Found::Unused(generation) => {
-                let command = Command::Remove { resource: label(&name), generation };
-                self.session_state.ask(command, Ask::Remove(call), self.now);
-            }
-            Found::Shared { hosts, give_up } => {
-                for host in hosts {
-                    self.ask(host, call, Question::Used { resource: name.key(), give_up });
-                }
-            }
+        let Some(removal) = self.orders.removals.get_mut(&call) else { return };
+        removal.is_asking = false;
+        if removal.found.is_some_and(|index| page.index < index) {
+            return; // From a voter that is behind an earlier one: the next query follows.
+        }
+        let name = removal.name.clone();
+        let Some(found) = page.resources.into_iter().next() else {
+            let was_there = removal.found.is_some();
+            let answer = if was_there { Ok(Answer::Removed) } else { Err(Error::NoSuchResource { name }) };
+            return self.finish_order(call, answer);
+        };
+        removal.found = Some(page.index);
+        if let Some(grant) = found.detached.first() {
+            return self.refuse_to_remove(call, grant.host);
+        }
+        removal.parties = found.parties.iter().map(|party| party.host).collect();
+        if removal.parties.is_empty() {
+            removal.is_asking = true;
+            let command = Command::Remove { resource: label(&name), generation: found.generation };
+            return self.session_state.ask(command, Ask::Remove(call), self.now);
+        }
+        removal.is_refused = false;
+        let give_up = removal.parties.is_subset(&removal.unused);
+        for host in removal.parties.clone() {
+            self.ask(host, call, Question::Used { resource: name.key(), give_up });
         }
     }
 
-    /// Returns whether a client here uses the resource. If not, and `give_up` is set, quits it as soon as possible.
     pub(crate) fn is_used(&mut self, resource: Key, give_up: bool) -> bool {
         let is_used = self.clients.has_any(resource);
         if give_up && !is_used {
@@ -454,49 +379,59 @@ impl Node {
     }
 
     pub(crate) fn on_used(&mut self, from: PeerId, call: u64, is_used: bool) {
-        let Some(removal) = self.orders.removal(call).filter(|it| it.parties().contains(&from)) else { return };
+        let removal = self.orders.removals.get_mut(&call).filter(|it| it.parties.contains(&from));
+        let Some(removal) = removal else { return };
         if is_used {
             return self.refuse_to_remove(call, from);
         }
-        // After the last answer the next query is due.
-        if removal.on_unused(from) {
+        if removal.unused.insert(from) && removal.parties.is_subset(&removal.unused) {
             self.on_remove_alarm(call);
         }
     }
 
     pub(crate) fn on_remove_outcome(&mut self, call: u64, outcome: &Outcome) {
-        let Some(removal) = self.orders.removal(call) else { return };
-        removal.on_outcome();
+        let Some(removal) = self.orders.removals.get_mut(&call) else { return };
+        removal.is_asking = false;
         match outcome {
             // Our command was applied twice, or another one came first.
-            Outcome::Done | Outcome::Refused(Refusal::NoResource) => self.finish_removal(call, Ok(Answer::Removed)),
+            Outcome::Done | Outcome::Refused(Refusal::NoResource) => self.finish_order(call, Ok(Answer::Removed)),
             // A session has joined since; or, if the next query finds none, one was evicted.
-            Outcome::Refused(Refusal::InUse) if !removal.on_refused() => self.on_remove_alarm(call),
+            Outcome::Refused(Refusal::InUse) if !replace(&mut removal.is_refused, true) => self.on_remove_alarm(call),
             Outcome::Refused(Refusal::InUse) => {
-                let error = Error::InUse { name: removal.name().clone(), host: String::new(), forced: true };
-                self.finish_removal(call, Err(error));
+                let error = Error::InUse { name: removal.name.clone(), host: String::new(), forced: true };
+                self.finish_order(call, Err(error));
             }
             Outcome::Refused(Refusal::OldGeneration) => self.on_remove_alarm(call),
             outcome => {
-                let message = match outcome {
-                    Outcome::Refused(why) => why.to_string(),
-                    outcome => format!("the registry has returned an unexpected outcome: {outcome:?}"),
-                };
-                self.finish_removal(call, Err(Error::Refused { class: Class::Unavailable, message }));
+                let message = why_not_done(outcome);
+                self.finish_order(call, Err(Error::Refused { class: Class::Unavailable, message }));
             }
         }
     }
 
     fn refuse_to_remove(&mut self, call: u64, host: PeerId) {
-        let Some(name) = self.orders.removal(call).map(|removal| removal.name().clone()) else { return };
+        let Some(name) = self.orders.removals.get(&call).map(|removal| removal.name.clone()) else { return };
         let host = self.name_of(host);
-        self.finish_removal(call, Err(Error::InUse { name, host, forced: false }));
+        self.finish_order(call, Err(Error::InUse { name, host, forced: false }));
     }
 
-    fn finish_removal(&mut self, call: u64, answer: Result<Answer, Error>) {
-        self.orders.end(call);
-        self.timers.cancel(&Alarm::Remove(call));
+    fn finish_order(&mut self, call: u64, answer: Result<Answer, Error>) {
+        self.end_order(call);
         self.answer(call, answer);
+    }
+
+    fn end_order(&mut self, call: u64) {
+        self.orders.revocations.remove(&call);
+        self.orders.removals.remove(&call);
+        self.timers.cancel(&Alarm::Revoke(call));
+        self.timers.cancel(&Alarm::Remove(call));
+    }
+}
+
+fn why_not_done(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Refused(why) => why.to_string(),
+        outcome => format!("the registry has returned an unexpected outcome: {outcome:?}"),
     }
 }
 
@@ -506,32 +441,26 @@ mod tests {
 
     fn orders() -> Orders {
         let mut orders = Orders::default();
-        orders.revoke(1, "a".parse().unwrap(), PeerId::new(2), 7, Time::ZERO);
-        orders.remove(2, "b".parse().unwrap(), Time::ZERO);
-        orders.check(|call| call == 1, |call| call == 2);
+        let name: Name = "a".parse().unwrap();
+        let revocation = Revocation { name: name.clone(), peer: PeerId::new(2), fencing: 7, last_received: Time::ZERO };
+        orders.revocations.insert(1, revocation);
+        let (parties, unused) = <_>::default();
+        let (is_asking, found, is_refused) = (false, None, false);
+        let removal = Removal { name, since: Time::ZERO, is_asking, found, parties, unused, is_refused };
+        orders.removals.insert(2, removal);
+        orders.check(|alarm| [Alarm::Revoke(1), Alarm::Remove(2)].contains(&alarm));
         orders
     }
 
     #[test]
     #[should_panic(expected = "revocation 1 has no timer")]
     fn revocation_without_a_timer_panics() {
-        orders().check(|_| false, |_| true);
+        orders().check(|alarm| alarm == Alarm::Remove(2));
     }
 
     #[test]
     #[should_panic(expected = "removal 2 has no timer")]
     fn removal_without_a_timer_panics() {
-        orders().check(|_| true, |_| false);
-    }
-
-    #[test]
-    fn ended_commands_need_no_timer() {
-        let mut orders = orders();
-        assert!(orders.on_answered(1, PeerId::new(2), Time::ZERO));
-        assert!(!orders.on_answered(1, PeerId::new(3), Time::ZERO), "it was not asked");
-        orders.end(1);
-        orders.end(2);
-        orders.check(|_| false, |_| false);
-        assert!(orders.revocations.is_empty() && orders.removals.is_empty());
+        orders().check(|alarm| alarm == Alarm::Revoke(1));
     }
 }

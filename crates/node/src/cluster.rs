@@ -18,48 +18,32 @@ use crate::{Answer, ClusterView, Effect, Listing, Name, PeerView, ResourceView, 
 
 /// The interval at which the cluster view is refreshed …
 const LOOK: Span = Span::from_secs(30);
-
 /// … sooner if an unknown host appears …
 const LOOK_SOON: Span = Span::from_millis(300);
-
 /// … and if a host cannot be reached where it was.
 const LOOK_AGAIN: Span = Span::from_secs(3);
-
-/// The timeout of a `look` call, which is then answered from the cached view.
-const LOOKERS: Span = Span::from_secs(2);
-
-/// Addresses stored for the next process.
+/// Then a `look` is answered from the cached view.
+const LOOK_TIMEOUT: Span = Span::from_secs(2);
 const MOST_WRITTEN: usize = 256;
-
 const FORGET: Span = Span::from_secs(60);
-
-/// Hosts included because they were named to clients.
-const MOST_MENTIONED: usize = 256;
-
-/// Hosts dialled or asked at a time: in a large cluster all members may lose their sessions at once.
+const MOST_NAMED: usize = 256;
+/// In a large cluster all members may lose their sessions at once.
 const MOST_SOUGHT: usize = 16;
 
 #[derive(Default)]
 pub struct CachedView {
-    /// The last result: hosts of interest and voters.
     view: Option<View>,
-    looked_for: BTreeSet<PeerId>,
-    mentioned: BTreeSet<PeerId>,
+    pub(crate) looked_for: BTreeSet<PeerId>,
+    pub(crate) named: BTreeSet<PeerId>,
     /// Voters, learners and leader.
-    seated: BTreeSet<PeerId>,
-    /// Of all members, as last reported.
+    pub(crate) registry_hosts: BTreeSet<PeerId>,
     addresses: Vec<String>,
-    /// Received pages of the member list.
-    everybody: Option<View>,
-    lookers: Vec<u64>,
-    rounds: usize,
+    all_members: Option<View>,
+    looks: Vec<u64>,
+    pub(crate) rounds: usize,
 }
 
 impl CachedView {
-    pub fn view(&self) -> Option<&View> {
-        self.view.as_ref()
-    }
-
     pub fn members(&self) -> impl Iterator<Item = (PeerId, &Info)> {
         self.view.iter().flat_map(|view| view.members.iter().map(|(host, info)| (*host, info)))
     }
@@ -81,102 +65,49 @@ impl CachedView {
         sessions.filter(move |(_, of, _)| *of == host).map(|(session, _, ttl)| (*session, *ttl))
     }
 
-    pub fn seated(&self) -> &BTreeSet<PeerId> {
-        &self.seated
-    }
-
-    pub fn is_seated(&self, host: PeerId) -> bool {
-        self.seated.contains(&host)
-    }
-
-    /// Sets the voters, learners and leader: these and those of the last result.
-    pub fn set_others(&mut self, others: impl Iterator<Item = PeerId>) {
-        let mut seated: Vec<PeerId> = self.voters_and_learners().into_iter().flatten().chain(others).collect();
-        seated.sort_unstable();
-        seated.dedup();
+    pub fn set_registry_hosts(&mut self, others: impl Iterator<Item = PeerId>) {
+        let mut hosts: Vec<PeerId> = self.voters_and_learners().into_iter().flatten().chain(others).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
         // Usually unchanged.
-        if !self.seated.iter().eq(&seated) {
-            self.seated = seated.into_iter().collect();
+        if !self.registry_hosts.iter().eq(&hosts) {
+            self.registry_hosts = hosts.into_iter().collect();
         }
     }
 
     pub fn wanted(&self, dealt_with: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
-        self.mentioned.iter().copied().chain(dealt_with).take(MOST_HOSTS).collect()
+        self.named.iter().copied().chain(dealt_with).take(MOST_HOSTS).collect()
     }
 
-    pub fn look_for(&mut self, hosts: BTreeSet<PeerId>) {
-        self.looked_for = hosts;
-    }
-
-    pub fn covers(&self, hosts: &BTreeSet<PeerId>) -> bool {
-        hosts.is_subset(&self.looked_for)
-    }
-
-    pub fn was_looked_for(&self, host: PeerId) -> bool {
-        self.looked_for.contains(&host)
-    }
-
-    pub fn need(&mut self, host: PeerId) {
-        self.mentioned.insert(host);
-    }
-
-    /// Includes hosts that were named to clients, within the limit. Returns whether one is new.
+    /// Returns whether one of the hosts is new.
     pub fn mention(&mut self, hosts: impl Iterator<Item = PeerId>) -> bool {
-        let before = self.mentioned.len();
-        self.mentioned.extend(hosts.take(MOST_MENTIONED.saturating_sub(before)));
-        self.mentioned.len() > before
+        let before = self.named.len();
+        self.named.extend(hosts.take(MOST_NAMED.saturating_sub(before)));
+        self.named.len() > before
     }
 
     pub fn on_event(&mut self, view: View) -> BTreeSet<PeerId> {
         let members: BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
         self.view = Some(view);
-        self.mentioned.clear();
+        self.named.clear();
         self.looked_for.difference(&members).copied().collect()
     }
 
-    pub fn list(&mut self, addresses: &[String]) -> bool {
-        let is_new = self.addresses != addresses;
-        if is_new {
-            self.addresses = addresses.to_vec();
-        }
-        is_new
-    }
-
-    pub fn await_all(&mut self, call: u64) {
-        self.lookers.push(call);
-    }
-
-    pub fn begin_all(&mut self) {
-        self.everybody = None;
-    }
-
-    /// Stores a page. Returns the last host, if another page follows it.
+    /// Returns the last host, if another page follows it.
     pub fn on_page(&mut self, page: View) -> Option<PeerId> {
         let last = page.members.last().map(|(host, _)| *host).filter(|_| page.more);
-        match &mut self.everybody {
+        match &mut self.all_members {
             Some(all) => {
                 all.members.extend(page.members);
                 all.sessions.extend(page.sessions);
             }
-            None => self.everybody = Some(page),
+            None => self.all_members = Some(page),
         }
         last
     }
 
-    pub fn end_all(&mut self) -> (Option<View>, Vec<u64>) {
-        (self.everybody.take(), take(&mut self.lookers))
-    }
-
     pub fn check(&self, has_alarm: bool) {
-        assert!(
-            self.lookers.is_empty() || has_alarm,
-            "calls {:?} wait for the member list without a timer",
-            self.lookers
-        );
-    }
-
-    pub fn next_round(&mut self) {
-        self.rounds += 1;
+        assert!(self.looks.is_empty() || has_alarm, "calls {:?} wait for the member list without a timer", self.looks);
     }
 
     pub fn in_turn(&self, hosts: &BTreeSet<PeerId>) -> Vec<PeerId> {
@@ -191,23 +122,19 @@ impl Node {
             return;
         }
         self.timers.set(Alarm::Look, self.now + LOOK);
-        let looked_for = self.dealt_with();
+        let contacts = self.contacts.all().map(|(host, _)| host);
+        let looked_for = self.cached_view.wanted(std::iter::once(self.host()).chain(contacts));
         if !self.session_state.is_asking(&Ask::Cluster) {
             let look = Look::Hosts(looked_for.iter().copied().collect());
             if self.session_state.look(look, Ask::Cluster, self.now) {
-                self.cached_view.look_for(looked_for);
+                self.cached_view.looked_for = looked_for;
             }
-        } else if !self.cached_view.covers(&looked_for) {
+        } else if !looked_for.is_subset(&self.cached_view.looked_for) {
             self.look_soon();
         }
     }
 
-    fn dealt_with(&self) -> BTreeSet<PeerId> {
-        let contacts = self.contacts.all().map(|(host, _)| host);
-        self.cached_view.wanted(std::iter::once(self.host()).chain(contacts))
-    }
-
-    /// Returns the registered information of a member. A voter knows all members.
+    /// A voter knows all members.
     pub(crate) fn info_of(&self, host: PeerId) -> Option<&Info> {
         let own = self.session_state.registry().and_then(|registry| registry.state().members().get(&host));
         own.or_else(|| self.cached_view.info_of(host))
@@ -231,8 +158,8 @@ impl Node {
         }
     }
 
-    /// Includes hosts that are named to clients in the view, so that their names are known.
-    pub(crate) fn note_mentioned(&mut self, hosts: &[PeerId]) {
+    /// Includes hosts in the view whose names are shown to clients.
+    pub(crate) fn include_hosts(&mut self, hosts: &[PeerId]) {
         let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
         if self.cached_view.mention(unknown.into_iter()) {
             self.look_soon();
@@ -249,12 +176,13 @@ impl Node {
         let mut found = BTreeSet::new();
         let addresses = listed.chain(self.all_addresses()).filter(|address| found.insert(address.clone()));
         let addresses: Vec<String> = addresses.take(MOST_WRITTEN).collect();
-        if self.cached_view.list(&addresses) {
+        if self.cached_view.addresses != addresses {
+            self.cached_view.addresses.clone_from(&addresses);
             self.effects.push(Effect::Members(addresses));
         }
         let gone = self.cached_view.on_event(view);
         self.contacts.forget(|host| !gone.contains(&host), self.now, FORGET);
-        self.parts.retain_rations(|host| self.contacts.get(host).is_some());
+        self.parts.rations.retain(|host, _| self.contacts.get(*host).is_some());
         // A host that is just joining becomes a member in a moment.
         if self.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
@@ -278,26 +206,26 @@ impl Node {
     }
 
     pub(crate) fn look_for(&mut self, call: u64) {
-        self.cached_view.await_all(call);
-        self.timers.set_if_none(Alarm::Lookers, self.now + LOOKERS);
-        if !self.session_state.is_asking(&Ask::Everybody) {
-            self.cached_view.begin_all();
-            self.session_state.look(Look::Cluster, Ask::Everybody, self.now);
+        self.cached_view.looks.push(call);
+        self.timers.set_if_none(Alarm::Looks, self.now + LOOK_TIMEOUT);
+        if !self.session_state.is_asking(&Ask::AllMembers) {
+            self.cached_view.all_members = None;
+            self.session_state.look(Look::Cluster, Ask::AllMembers, self.now);
         }
     }
 
-    pub(crate) fn on_everybody(&mut self, page: View) {
+    pub(crate) fn on_members(&mut self, page: View) {
         match self.cached_view.on_page(page) {
-            Some(last) => _ = self.session_state.look(Look::Further(last), Ask::Everybody, self.now),
-            None => self.answer_lookers(),
+            Some(last) => _ = self.session_state.look(Look::Further(last), Ask::AllMembers, self.now),
+            None => self.answer_looks(),
         }
     }
 
-    pub(crate) fn answer_lookers(&mut self) {
-        self.timers.cancel(&Alarm::Lookers);
-        let (everybody, lookers) = self.cached_view.end_all();
-        let found = self.cluster_view(everybody.as_ref().or(self.cached_view.view()), self.now);
-        for call in lookers {
+    pub(crate) fn answer_looks(&mut self) {
+        self.timers.cancel(&Alarm::Looks);
+        let (all_members, looks) = (self.cached_view.all_members.take(), take(&mut self.cached_view.looks));
+        let found = self.cluster_view(all_members.as_ref().or(self.cached_view.view.as_ref()), self.now);
+        for call in looks {
             self.answer(call, Ok(Answer::Found(found.clone())));
         }
     }
@@ -313,10 +241,9 @@ impl Node {
         }
     }
 
-    /// Returns this peer, its contacts and the voters, from the cached view. For all members:
-    /// [`Input::Look`](crate::Input::Look).
+    /// Returns this peer, its contacts and the voters, from the cached view.
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
-        self.peers_of(self.cached_view.view(), now)
+        self.peers_of(self.cached_view.view.as_ref(), now)
     }
 
     fn peers_of(&self, view: Option<&View>, now: Time) -> Vec<PeerView> {
@@ -345,9 +272,9 @@ impl Node {
         };
         let session = known.sessions.get(&peer).copied();
         let contact = self.contacts.get(peer);
-        // A host with a session is up, unless we lost its connection recently. Voters would be connected; and without a
+        // A host with a session is up, unless we lost its connection recently. Voters would be connected; without a
         // session of our own the view is outdated.
-        let is_notified = self.session_state.session().is_some() && !self.cached_view.is_seated(peer);
+        let is_notified = self.session_state.session().is_some() && !self.cached_view.registry_hosts.contains(&peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;
         let is_lost = contact.is_some_and(|contact| contact.is_lost && is_recent(contact));
@@ -374,11 +301,7 @@ impl Node {
         };
         let (after, most) = (listing.after.as_ref().map(label), listing.limit.unwrap_or(MOST_ON_PAGE));
         let look = Look::Resources { prefix, after, most: most.clamp(1, MOST_ON_PAGE), granted_by: None };
-        if let Some(error) = self.problem() {
-            return self.answer(call, Err(error));
-        }
-        self.wait_for_register(call);
-        self.session_state.look(look, Ask::List(call), self.now);
+        self.query_for(call, look, Ask::List(call));
     }
 
     pub(crate) fn on_listed(&mut self, call: u64, page: &Page) {
@@ -388,7 +311,7 @@ impl Node {
         self.answer_caller(call, Ok(Answer::Listed(listed)));
     }
 
-    /// Returns the resources that were requested at this peer, by name. For all: [`Input::List`](crate::Input::List).
+    /// Returns the resources that were requested at this peer, by name.
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);
@@ -438,7 +361,7 @@ mod tests {
             let hosts: BTreeSet<PeerId> = (0..count).map(PeerId::new).collect();
             let mut cached_view = CachedView::default();
             let rounds = (0..=count).map(|_| {
-                cached_view.next_round();
+                cached_view.rounds += 1;
                 cached_view.in_turn(&hosts)
             });
             let rounds: Vec<Vec<PeerId>> = rounds.collect();
@@ -454,7 +377,7 @@ mod tests {
     fn pending_look_without_a_timer_panics() {
         let mut cached_view = CachedView::default();
         cached_view.check(false);
-        cached_view.await_all(7);
+        cached_view.looks.push(7);
         cached_view.check(true);
         cached_view.check(false);
     }
@@ -467,6 +390,6 @@ mod tests {
         assert!(!cached_view.mention(hosts(0)), "they are known");
         assert!(cached_view.mention(hosts(1000)));
         assert!(!cached_view.mention(hosts(2000)), "there is no room");
-        assert_eq!(cached_view.wanted([PeerId::new(7777)].into_iter()).len(), MOST_MENTIONED + 1);
+        assert_eq!(cached_view.wanted([PeerId::new(7777)].into_iter()).len(), MOST_NAMED + 1);
     }
 }

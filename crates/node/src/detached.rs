@@ -18,19 +18,18 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::node::{Alarm, Node, Phase};
 use crate::session::label;
 use crate::session_state::Ask;
-use crate::{Answer, Class, Effect, Error, Name, Wait};
+use crate::{Answer, Class, Effect, Error, Name};
 
-/// A request fails after this many refusals. Our choice: losing the participation twice in a row is not unusual.
+/// Our choice: losing the participation twice in a row is not unusual.
 const MOST_REFUSED: u32 = 3;
 
-/// The synchronization of the detached grants of this host with the registry.
 #[derive(Default)]
 pub struct Detached {
     /// Grants without an owner, to be dropped in the next session.
-    orphans: Vec<(Name, u64)>,
-    /// Grants that have ended here without their client's knowledge, and whose drop the registry has not confirmed: the
-    /// aliases to release then, by resource and fencing number.
-    ending: BTreeMap<(Key, u64), Ticket>,
+    pub(crate) orphans: Vec<(Name, u64)>,
+    /// Grants that have ended here without their client's knowledge, until the registry confirms the drop: the aliases
+    /// to release then.
+    pub(crate) ending: BTreeMap<(Key, u64), Ticket>,
     /// The grants on the received pages …
     found: BTreeSet<(Key, u64)>,
     /// … and the lowest log index of these.
@@ -42,58 +41,12 @@ pub struct Detached {
 }
 
 impl Detached {
-    pub fn orphan(&mut self, name: Name, fencing: u64) {
-        self.orphans.push((name, fencing));
-    }
-
-    pub fn take_orphans(&mut self) -> Vec<(Name, u64)> {
-        take(&mut self.orphans)
-    }
-
-    /// Adds an ended grant whose slot is released later.
-    pub fn end(&mut self, resource: Key, fencing: u64, alias: Ticket) {
-        self.ending.insert((resource, fencing), alias);
-    }
-
-    pub fn ended(&mut self, resource: Key, fencing: u64) -> Option<Ticket> {
-        self.ending.remove(&(resource, fencing))
-    }
-
-    pub fn drop_alias(&mut self, alias: Ticket) {
-        self.ending.retain(|_, ending| *ending != alias);
-    }
-
-    pub fn on_session_over(&mut self) {
-        self.ending.clear();
-    }
-
-    pub fn ending(&self) -> impl Iterator<Item = (Key, u64, Ticket)> {
-        self.ending.iter().map(|((resource, fencing), alias)| (*resource, *fencing, *alias))
-    }
-
-    pub fn orphans(&self) -> usize {
-        self.orphans.len()
-    }
-
-    pub fn begin_page(&mut self, index: u64) {
+    fn begin_page(&mut self, index: u64) {
         self.index = Some(self.index.map_or(index, |all| all.min(index)));
     }
 
-    pub fn see(&mut self, resource: Key, fencing: u64) {
-        self.found.insert((resource, fencing));
-    }
-
-    /// A grant was added from a page with this log index.
-    pub fn on_returned(&mut self, index: u64) {
-        self.returned = self.returned.max(index);
-    }
-
-    pub fn is_known(&self) -> bool {
-        self.is_known
-    }
-
-    /// Returns all reported grants, unless the pages are older than a returned grant.
-    pub fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
+    /// Not if the pages are older than a returned grant.
+    fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
         self.is_known = true;
         let (found, index) = (take(&mut self.found), self.index.take());
         (index >= Some(self.returned)).then_some(found)
@@ -141,15 +94,14 @@ impl Node {
         }
         match (outcome, stage) {
             // The client would have to stop at once. Retrying does not help a client whose lease is shorter than a
-            // round trip to the registry.
+            // round trip.
             (Outcome::Done, Some((false, _))) if is_late => {
                 name.into_iter().for_each(|name| self.drop_detached(name, fencing));
                 self.end(ticket, Error::Lost);
             }
-            (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
+            (Outcome::Done, Some((false, _))) => self.confirm(ticket, at),
             (Outcome::Done, Some((true, _))) => self.on_detached_renewed(ticket, at, call),
-            // The client, or the session that granted it, is gone. A renewed grant was released then; or this peer is
-            // shutting down, and the client keeps it.
+            // A renewed grant was released meanwhile; or this peer is shutting down, and the client keeps it.
             (Outcome::Done, None) => match call {
                 Some(call) => self.answer_gone(call),
                 None => self.drop_detached(of, fencing),
@@ -159,7 +111,7 @@ impl Node {
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
             // We are no party any more, as a later event will report: the slot is void.
-            (outcome, Some((false, _))) => self.on_not_entered(ticket, &of, outcome),
+            (outcome, Some((false, _))) => self.on_not_persisted(ticket, &of, outcome),
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
                 // Renewed in a session that was over: unchanged.
                 if let Some(call) = call {
@@ -168,8 +120,7 @@ impl Node {
                 }
             }
             (outcome, Some((true, _))) => {
-                // It has not expired, unless it is a returned one: its deadline in the registry is later than here. So
-                // it was revoked.
+                // It has not expired, unless it is a returned one: its deadline in the registry is later than here.
                 let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
                 let revoked = name.filter(|_| is_taken);
                 let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
@@ -192,7 +143,7 @@ impl Node {
         }
     }
 
-    fn on_not_entered(&mut self, ticket: TicketId, of: &Name, outcome: Outcome) {
+    fn on_not_persisted(&mut self, ticket: TicketId, of: &Name, outcome: Outcome) {
         match self.clients.refuse(ticket) {
             0..MOST_REFUSED => self.request_again(ticket),
             times => {
@@ -211,26 +162,25 @@ impl Node {
         self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
     }
 
-    /// Drops a detached grant from the registry, now or in the next session.
     pub(crate) fn drop_detached(&mut self, name: Name, fencing: u64) {
         match self.session_state.session() {
             Some(session) => {
                 let command = Command::DropDetached { session, resource: label(&name), fencing };
                 self.session_state.ask(command, Ask::DropDetached(session, name, fencing), self.now);
             }
-            None => self.detached.orphan(name, fencing),
+            None => self.detached.orphans.push((name, fencing)),
         }
     }
 
-    /// A dropped grant cannot be renewed any more: its slot is released.
+    /// A dropped grant cannot be renewed: its slot is released.
     pub(crate) fn on_attached(&mut self, name: &Name, fencing: u64) {
         self.takeover.settle(name, fencing);
-        if let Some(alias) = self.detached.ended(name.key(), fencing) {
+        if let Some(alias) = self.detached.ending.remove(&(name.key(), fencing)) {
             self.part_step(name.key(), protocol::Input::Release(alias));
         }
     }
 
-    /// Checks whether returned grants still exist, whose deadlines only the registry knows.
+    /// Only the registry knows the deadlines of returned grants.
     pub(crate) fn look_at_returned(&mut self) {
         let is_asking = self.session_state.is_asking(&Ask::Returned);
         if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
@@ -244,7 +194,6 @@ impl Node {
         self.session_state.look(look, Ask::Returned, self.now);
     }
 
-    /// Adds unknown detached grants of this host: an earlier process granted them.
     pub(crate) fn on_grants(&mut self, page: registry::Page) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
@@ -255,7 +204,7 @@ impl Node {
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
             for found in resource.detached.into_iter().filter(|grant| grant.host == me) {
-                self.detached.see(name.key(), found.fencing);
+                self.detached.found.insert((name.key(), found.fencing));
                 if self.clients.has(name.key(), found.fencing) {
                     continue;
                 }
@@ -266,27 +215,15 @@ impl Node {
                     continue;
                 }
                 // It was released after the query.
-                if self.detached.is_known() {
+                if self.detached.is_known {
                     continue;
                 }
                 let (ttl, note) = (found.ttl.span(), found.note.to_string());
                 let grant = Grant { slot: found.slot, fencing: found.fencing };
-                let wanted = Wanted {
-                    name: name.clone(),
-                    slots: None,
-                    ttl,
-                    grace: ttl / 5,
-                    auto_renew: false,
-                    detached: Some(note.clone()),
-                    taken_over_as: None,
-                    wait: Wait::Forever,
-                    // The label is not in the registry, and the grant ID is secret.
-                    label: String::new(),
-                    pid: None,
-                    request: None,
-                };
+                // The label is not in the registry, and the grant ID is secret.
+                let wanted = Wanted { detached: Some(note.clone()), ..Wanted::new(name.clone(), ttl, ttl / 5) };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);
-                self.detached.on_returned(index);
+                self.detached.returned = self.detached.returned.max(index);
                 self.timers.set(Alarm::Ticket(ticket), look);
                 let (name, ttl) = (name.clone(), ttl.into());
                 self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
@@ -301,7 +238,7 @@ impl Node {
         }
     }
 
-    /// A returned grant that is missing has ended, unless the reporting voter is behind the one that reported it.
+    /// A returned grant that is missing has ended, unless the reporting voter is behind.
     fn end_returned(&mut self) {
         let Some(found) = self.detached.end_pages() else { return };
         let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !found.contains(&(*resource, *fencing));
@@ -311,7 +248,7 @@ impl Node {
 
     /// Returns whether all detached grants of earlier processes of this host are known.
     pub fn knows_returned(&self) -> bool {
-        self.detached.is_known()
+        self.detached.is_known
     }
 }
 
@@ -324,10 +261,10 @@ mod tests {
         let mut detached = Detached::default();
         let resource = "a".parse::<Name>().unwrap().key();
         detached.begin_page(7);
-        detached.see(resource, 1);
-        detached.on_returned(7);
+        detached.found.insert((resource, 1));
+        detached.returned = 7;
         assert_eq!(detached.end_pages(), Some([(resource, 1)].into()));
-        assert!(detached.is_known());
+        assert!(detached.is_known);
         detached.begin_page(9);
         detached.begin_page(6);
         assert_eq!(detached.end_pages(), None);

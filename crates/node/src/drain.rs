@@ -30,7 +30,7 @@ impl Node {
         }
     }
 
-    /// Returns whether a client waits here, or holds a grant that ends with our session.
+    /// Returns whether a client waits, or holds a grant that ends with our session.
     pub fn has_clients(&self) -> bool {
         self.clients.attached().next().is_some() || self.takeover.holds(self.now)
     }
@@ -52,8 +52,7 @@ impl Node {
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
     }
 
-    /// A leaving node ends its session once no request about a detached grant is pending: a grant that is persisted
-    /// late would have no owner.
+    /// Once no request about a detached grant is pending: a grant that is persisted late would have no owner.
     pub(crate) fn stop_if_nothing_is_owed(&mut self) -> bool {
         let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
         if stops {

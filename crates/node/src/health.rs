@@ -11,16 +11,11 @@ use crate::links::join::Other;
 use crate::node::{Alarm, Draining, Node, Phase};
 use crate::{Counters, Error, Health, Missing, Name, Notice, OtherCluster, ResourceHealth, Stall};
 
-/// A coordinator that has not answered for this long stalls its resource: it counts as silent from each question to its
-/// answer.
+/// A coordinator counts as silent from each question to its answer.
 const SILENT: Span = Span::from_secs(5);
-
-/// The time without a session after which it is logged, and the interval of repetition.
+/// After this time without a session it is logged, and repeated.
 pub(crate) const INCIDENT: Span = Span::from_secs(5);
-
 const INCIDENT_AGAIN: Span = Span::from_secs(60);
-
-/// The maximum number of hosts of other clusters that are logged.
 const MOST_FOREIGN: usize = 100;
 
 #[derive(Default)]
@@ -39,7 +34,7 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// The reasons may be logged again, except for a halted registry, which is final.
+    /// Halting is final.
     pub fn on_session(&mut self) {
         (self.missing, self.refused, self.registry_message, self.other) = <_>::default();
     }
@@ -75,8 +70,8 @@ impl Incidents {
         self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs))
     }
 
-    /// Our cluster was reportedly recovered while our session is valid, last confirmed at `confirmed`. Returns `None`
-    /// as long as no later renewal contradicts the report, otherwise whether that is new.
+    /// Our cluster was reportedly recovered while our session is valid. Returns `None` as long as no later renewal
+    /// contradicts that, otherwise whether it is new.
     pub fn meet_beside(&mut self, theirs: ClusterId, confirmed: Time, now: Time) -> Option<bool> {
         if self.beside.len() >= MOST_FOREIGN && !self.beside.contains_key(&theirs) {
             return None;
@@ -85,7 +80,7 @@ impl Incidents {
         (confirmed > *first).then(|| !std::mem::replace(is_notified, true))
     }
 
-    /// Returns whether this recovery was first reported at least this long ago, and no other since.
+    /// Returns whether this recovery was first reported at least this long ago.
     pub fn is_recovered(&mut self, theirs: ClusterId, now: Time, certain: Span) -> bool {
         self.recovery.take_if(|(id, _)| *id != theirs);
         let (_, first) = *self.recovery.get_or_insert((theirs, now));
@@ -107,12 +102,10 @@ impl Node {
         Some(self.no_majority(self.session_state.since()))
     }
 
-    /// Returns the error for a registry that has not answered since then, with the unreachable voters.
     pub(crate) fn no_majority(&self, since: Time) -> Error {
         Error::NoMajority { missing: self.absent_voters(since), since: self.now.since(since).into() }
     }
 
-    /// Returns the known voters that are not connected.
     pub(crate) fn absent_voters(&self, since: Time) -> Vec<Missing> {
         let mut voters: Vec<PeerId> = self
             .cached_view
@@ -138,8 +131,8 @@ impl Node {
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
 
-    /// The same for a party. If it is disconnected, `ends` is the time until its session has expired, an election
-    /// included: it may have been the registry leader.
+    /// If a party is disconnected, `ends` is the time until its session has expired, an election included: it may have
+    /// led the registry.
     pub(crate) fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
         let last = self.cached_view.sessions_of(peer).next_back();
@@ -180,7 +173,7 @@ impl Node {
             leaves,
             problem: problem.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
             resources: known.into_iter().map(of).collect(),
-            others: self.others.iter().map(|(host, other)| self.other_cluster(host, other, now)).collect(),
+            others: self.others.hosts.iter().map(|(host, other)| self.other_cluster(*host, other, now)).collect(),
         }
     }
 
@@ -189,7 +182,6 @@ impl Node {
             host: self.called(host),
             address: other.address.clone(),
             cluster: other.cluster.to_string(),
-            // Set by the driver, which knows the configured addresses.
             is_joined: false,
             met: now.since(other.met).into(),
         }
@@ -234,7 +226,6 @@ impl Node {
             Error::NoMajority { missing, since } | Error::Recovering { missing, since, .. } => {
                 Some(Stall { since, missing, why: text })
             }
-            // Only hosts of other clusters were met.
             _ => Some(Stall { since: now.since(self.session_state.since()).into(), missing: Vec::new(), why: text }),
         }
     }

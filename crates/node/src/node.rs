@@ -28,7 +28,7 @@ use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Notice, Setu
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
     Part(Key, custody::Timer),
-    /// Messages about this resource to a host were lost: request another generation.
+    /// Messages to a host were lost: request another generation.
     Recount(Key, u64, PeerId),
     Ticket(TicketId),
     Survey(Key),
@@ -36,8 +36,7 @@ pub(crate) enum Alarm {
     Revoke(u64),
     Remove(u64),
     Look,
-    /// Answer pending `look` calls without the registry.
-    Lookers,
+    Looks,
     Caller(u64),
     Health,
     Acks,
@@ -46,7 +45,6 @@ pub(crate) enum Alarm {
     Sweep,
     Join,
     Leave,
-    /// A grant expires before there is a session.
     Resume(u64),
 }
 
@@ -83,7 +81,7 @@ pub enum Purpose {
 /// Returns the purpose of a message.
 pub fn purpose(bytes: &[u8]) -> Purpose {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
-        // The first byte is the index of the variant in `Body`, so the rest need not be decoded.
+        // The first byte is the index of the variant in `Body`.
         Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => match body.first() {
             Some(0) => Purpose::Resource,
             Some(1) => Purpose::Registry,
@@ -125,7 +123,6 @@ pub struct Node {
     pub(crate) draining: Draining,
     pub(crate) counters: Counters,
     pub(crate) effects: Vec<Effect>,
-    /// Steps since the last complete check.
     pub(crate) unchecked: usize,
 }
 
@@ -147,10 +144,8 @@ pub(crate) enum Draining {
 }
 
 impl Node {
-    /// Creates a peer of this host that listens at these addresses. [`Input::Start`] must follow.
-    ///
-    /// # Errors
-    /// If the voter's file is damaged or of another version. Nothing was changed.
+    /// Creates a peer of this host that listens at these addresses. [`Input::Start`] must follow. Fails if the voter's
+    /// file is damaged or of another version.
     pub fn new(host: PeerId, addresses: Vec<String>, mut setup: Setup, config: Config) -> Result<Self, Damage> {
         let mut takeover = Takeover::new(setup.predecessor.take(), &setup.boot);
         let session_state = SessionState::new(host, &addresses, &mut setup, &mut takeover, config)?;
@@ -185,7 +180,7 @@ impl Node {
     }
 
     /// Handles one input, with the time after it was received, from a clock that counts suspended time. Appends the
-    /// effects to `out`, takeover records first.
+    /// effects, takeover records first.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go backwards");
         self.now = now;
@@ -256,16 +251,16 @@ impl Node {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_protocol::Input::Timer(timer)),
                 Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
-                Alarm::Survey(resource) => self.ask_for_line(resource),
+                Alarm::Survey(resource) => self.survey_queue(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
                 Alarm::Revoke(call) => self.on_revoke_alarm(call),
                 Alarm::Remove(call) => self.on_remove_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
-                Alarm::Lookers => self.answer_lookers(),
-                Alarm::Caller(call) => self.give_up_register(call),
+                Alarm::Looks => self.answer_looks(),
+                Alarm::Caller(call) => self.on_caller_timeout(call),
                 Alarm::Health => self.on_health_alarm(),
                 Alarm::Acks => self.contacts.ack_all(),
-                Alarm::Relay => self.look_after_relays(),
+                Alarm::Relay => self.on_relay_alarm(),
                 Alarm::Waiters => self.probe_waiters(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
@@ -275,7 +270,6 @@ impl Node {
         }
     }
 
-    /// Handles the consequences of this step: events about hosts, and outputs of the registry.
     fn settle(&mut self) {
         loop {
             let mut update = take(&mut self.update);
@@ -284,7 +278,7 @@ impl Node {
                 self.update = update; // Reuses the allocation.
             }
             self.attend();
-            self.detour();
+            self.exchange_relayed();
             if self.update.is_empty() {
                 break;
             }
@@ -299,12 +293,12 @@ impl Node {
         self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
-    /// Most are checked in debug builds only, and so rarely that the cost per step does not grow.
+    /// Most are checked in debug builds only, and rarely.
     fn check(&mut self) {
         assert!(self.update.is_empty(), "events of a step are handled in that step");
         let bound = self.session_state.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session in use is over");
-        assert!(bound.is_some() || self.parts.is_empty(), "there are parts without a session");
+        assert!(bound.is_some() || self.parts.parts.is_empty(), "there are parts without a session");
         self.unchecked += 1;
         if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() + self.contacts.extent() {
             return;
@@ -315,11 +309,11 @@ impl Node {
         self.survey.check(|number| is_set(Alarm::Query(number)));
         self.takeover.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
         self.parts.check();
-        self.cached_view.check(is_set(Alarm::Lookers));
-        self.contacts.check(|host, epoch| self.relay.is_up(host, epoch));
+        self.cached_view.check(is_set(Alarm::Looks));
+        self.contacts.check(|host, epoch| self.relay.connections.is_up(host, epoch));
         self.relay.check();
         self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
-        self.orders.check(|call| is_set(Alarm::Revoke(call)), |call| is_set(Alarm::Remove(call)));
+        self.orders.check(is_set);
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),
@@ -328,8 +322,11 @@ impl Node {
         }
         let asks = bound.is_none() || self.clients.without_alias().next().is_none();
         assert!(asks, "every waiting ticket is requested from the protocol");
-        assert!(self.detached.orphans() == 0 || bound.is_none(), "grants without an owner are dropped in a session");
-        for (resource, fencing, alias) in self.detached.ending() {
+        assert!(
+            self.detached.orphans.is_empty() || bound.is_none(),
+            "grants without an owner are dropped in a session"
+        );
+        for (&(resource, fencing), &alias) in &self.detached.ending {
             let part = self.parts.get(resource).expect("a grant that is ending has a part");
             let is_here = part.custody.held().any(|(_, user)| user == Some(alias));
             assert!(is_here, "grant {fencing} of {} is ending, but its slot is not here", part.name);
@@ -388,7 +385,7 @@ impl Node {
     }
 
     /// Sends a reliable message …
-    pub(crate) fn send_body(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn send_reliable(&mut self, to: PeerId, body: &Body) {
         let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
         if !is_connected {
@@ -398,7 +395,7 @@ impl Node {
     }
 
     /// … and an unreliable one.
-    pub(crate) fn mention(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn send_unreliable(&mut self, to: PeerId, body: &Body) {
         // Registry messages are never relayed: a valid session implies a direct connection to the leader.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
@@ -407,9 +404,9 @@ impl Node {
         self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
-    pub(crate) fn mention_to_all(&mut self, body: &Body) {
+    pub(crate) fn send_unreliable_to_all(&mut self, body: &Body) {
         let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
-        hosts.into_iter().for_each(|host| self.mention(host, body));
+        hosts.into_iter().for_each(|host| self.send_unreliable(host, body));
     }
 
     /// Returns the name, address or number of a host, whichever is known first.

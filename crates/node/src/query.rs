@@ -25,14 +25,10 @@ use crate::wire::{Body, Client, MAX_LISTED, Question, Reply, that_fit};
 use crate::{Answer, ClientView, Error, Name, ResourceDetails, SlotView, WaiterView};
 
 const QUERY: Span = Span::from_millis(500);
-
-/// Attempts at each stage of a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
-
 const MOST_ASKED: usize = 64;
-
-/// Answers to this many of the latest questions are accepted: with long message delays an answer arrives after later
-/// questions were sent, and still shows that the coordinator is alive.
+/// Answers to this many of the latest questions are accepted: with long delays an answer arrives after later questions,
+/// and shows that the coordinator is alive.
 const QUESTIONS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +43,6 @@ pub struct QueueReport {
 }
 
 impl QueueReport {
-    /// Returns the report for `asker`, if we coordinate.
     pub fn of(custody: &Custody, asker: PeerId) -> Option<Self> {
         let report = custody.queue()?;
         let location = |&custody::Location { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
@@ -67,7 +62,6 @@ impl QueueReport {
     }
 }
 
-/// A token, as its coordinator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenPlace {
     pub slot: u32,
@@ -88,17 +82,16 @@ pub(crate) struct Watched {
     pub(crate) counting: Option<(Time, Vec<PeerId>)>,
 }
 
+/// A pending `show`.
 #[derive(Clone, Debug)]
 pub struct Query {
-    pub call: u64,
-    pub name: Name,
-    pub asked: Time,
+    call: u64,
+    name: Name,
+    asked: Time,
     tries: u8,
     found: Option<ResourceView>,
     pub(crate) report: Option<QueueReport>,
-    /// Since when the coordinator has been counting, and the parties that it waits for.
     counting: Option<(Time, Vec<PeerId>)>,
-    /// Peers that have not reported their clients.
     pub(crate) silent: BTreeSet<PeerId>,
     pub(crate) clients: BTreeMap<PeerId, Vec<Client>>,
     /// Names of unknown hosts, from the registry, and whether that query is pending.
@@ -106,9 +99,8 @@ pub struct Query {
     awaits_names: bool,
 }
 
-/// The next step of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+enum Next {
     Registry,
     QueueReport(PeerId),
     Finish,
@@ -122,7 +114,6 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Registers a question to a coordinator. Returns its number.
     pub fn ask(&mut self, resource: Key, coordinator: PeerId, now: Time) -> u64 {
         self.last_question += 1;
         let watched = self.watched.entry(resource).or_default();
@@ -136,16 +127,7 @@ impl Survey {
         self.last_question
     }
 
-    pub fn end(&mut self, resource: Key) {
-        self.watched.remove(&resource);
-    }
-
-    pub fn forget(&mut self) {
-        self.watched.clear();
-    }
-
-    /// Returns the hosts that a resource waits for, and since when. Each question marks the coordinator as silent until
-    /// it is answered, so the caller judges the duration.
+    /// Each question marks the coordinator as silent until it is answered, so the caller judges the duration.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
@@ -156,8 +138,8 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// Returns the resource, and whether this is the newest answer.
-    pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
+    /// Returns whether this is the newest answer.
+    fn on_report(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
         let is_update = number > watched.answered;
@@ -165,117 +147,12 @@ impl Survey {
         Some((resource, is_update))
     }
 
-    pub fn on_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) {
-        if let Some((_, watched)) = self.asked_with(number) {
+    fn on_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) {
+        if let Some(query) = self.queries.get_mut(&number) {
+            query.counting = Some((since, missing));
+        } else if let Some((_, watched)) = self.asked_with(number) {
             (watched.silent, watched.counting) = (None, Some((since, missing)));
         }
-    }
-
-    pub fn query(&mut self, call: u64, name: Name, now: Time) -> u64 {
-        self.last_question += 1;
-        let (silent, clients) = (BTreeSet::new(), BTreeMap::new());
-        let query = Query {
-            call,
-            name,
-            asked: now,
-            tries: 0,
-            found: None,
-            report: None,
-            counting: None,
-            silent,
-            clients,
-            names: BTreeMap::new(),
-            awaits_names: false,
-        };
-        self.queries.insert(self.last_question, query);
-        self.last_question
-    }
-
-    pub fn queried(&self, number: u64) -> Option<&Name> {
-        self.queries.get(&number).map(|query| &query.name)
-    }
-
-    /// Returns the next step of a query, after a timeout or some progress.
-    pub fn try_again(&mut self, number: u64) -> Next {
-        let Some(query) = self.queries.get_mut(&number) else { return Next::Finish };
-        query.tries += 1;
-        match (&query.found, &query.report) {
-            _ if query.tries > QUERY_TRIES => Next::Finish,
-            (None, _) => Next::Registry,
-            (Some(ResourceView { coordinator: Some((_, host)), .. }), None) => Next::QueueReport(*host),
-            (Some(_), _) => Next::Finish,
-        }
-    }
-
-    pub fn on_query_result(&mut self, number: u64, found: ResourceView) {
-        if let Some(query) = self.queries.get_mut(&number) {
-            (query.found, query.tries) = (Some(found), 0);
-        }
-    }
-
-    /// Returns the peers to ask: those of holders and of the first waiters.
-    pub fn on_query_line(&mut self, number: u64, report: QueueReport) -> Option<(Key, BTreeSet<PeerId>)> {
-        let query = self.queries.get_mut(&number).filter(|query| query.report.is_none())?;
-        let inside = report.locations.iter().map(|location| location.at);
-        // Hosts of detached grants, whose clients may hold a slot without a token there.
-        let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
-        let named = inside.chain(detached).chain(report.waiting.iter().map(|claim| claim.peer));
-        let mut asked = BTreeSet::new();
-        for peer in named {
-            if asked.len() >= MOST_ASKED {
-                break;
-            }
-            asked.insert(peer);
-        }
-        query.silent = asked;
-        query.report = Some(report);
-        Some((query.name.key(), query.silent.clone()))
-    }
-
-    pub fn on_query_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) -> bool {
-        let query = self.queries.get_mut(&number);
-        query.map(|query| query.counting = Some((since, missing))).is_some()
-    }
-
-    pub fn on_query_clients(&mut self, from: PeerId, number: u64, clients: Vec<Client>) {
-        let Some(query) = self.queries.get_mut(&number) else { return };
-        query.silent.remove(&from);
-        query.clients.insert(from, clients);
-    }
-
-    pub fn is_complete(&self, number: u64) -> bool {
-        let query = self.queries.get(&number);
-        query.is_some_and(|query| query.report.is_some() && query.silent.is_empty() && !query.awaits_names)
-    }
-
-    pub fn shown(&self, number: u64) -> BTreeSet<PeerId> {
-        let Some(query) = self.queries.get(&number) else { return BTreeSet::new() };
-        let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
-        let report = query.report.iter().flat_map(|report| {
-            report.waiting.iter().map(|claim| claim.peer).chain(report.locations.iter().map(|location| location.at))
-        });
-        report.chain(detached).collect()
-    }
-
-    pub fn await_names(&mut self, number: u64) {
-        if let Some(query) = self.queries.get_mut(&number) {
-            query.awaits_names = true;
-        }
-    }
-
-    pub fn on_query_names(&mut self, number: u64, names: impl Iterator<Item = (PeerId, String)>) {
-        if let Some(query) = self.queries.get_mut(&number) {
-            query.names.extend(names);
-            query.awaits_names = false;
-        }
-    }
-
-    pub fn is_query(&self, number: u64) -> bool {
-        self.queries.contains_key(&number)
-    }
-
-    pub fn finish(&mut self, number: u64) -> Option<Query> {
-        self.queries.remove(&number)
     }
 
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
@@ -286,12 +163,72 @@ impl Survey {
 }
 
 impl Query {
-    pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
+    fn new(call: u64, name: Name, asked: Time) -> Self {
+        let (silent, clients, names) = <_>::default();
+        let (found, report, counting, awaits_names) = (None, None, None, false);
+        Self { call, name, asked, tries: 0, found, report, counting, silent, clients, names, awaits_names }
+    }
+
+    fn next(&mut self) -> Next {
+        self.tries += 1;
+        match (&self.found, &self.report) {
+            _ if self.tries > QUERY_TRIES => Next::Finish,
+            (None, _) => Next::Registry,
+            (Some(ResourceView { coordinator: Some((_, host)), .. }), None) => Next::QueueReport(*host),
+            (Some(_), _) => Next::Finish,
+        }
+    }
+
+    /// Hosts of detached grants, whose clients may hold a slot without a token there.
+    fn detached_at(&self) -> impl Iterator<Item = PeerId> {
+        self.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host))
+    }
+
+    /// Returns the peers to ask: those of holders and of the first waiters.
+    fn on_report(&mut self, report: QueueReport) -> Option<BTreeSet<PeerId>> {
+        if self.report.is_some() {
+            return None;
+        }
+        let holders = report.locations.iter().map(|location| location.at);
+        let named = holders.chain(self.detached_at()).chain(report.waiting.iter().map(|claim| claim.peer));
+        let mut asked = BTreeSet::new();
+        for peer in named {
+            if asked.len() >= MOST_ASKED {
+                break;
+            }
+            asked.insert(peer);
+        }
+        (self.silent, self.report) = (asked.clone(), Some(report));
+        Some(asked)
+    }
+
+    fn on_clients(&mut self, from: PeerId, clients: Vec<Client>) {
+        self.silent.remove(&from);
+        self.clients.insert(from, clients);
+    }
+
+    fn on_names(&mut self, names: impl Iterator<Item = (PeerId, String)>) {
+        self.names.extend(names);
+        self.awaits_names = false;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.report.is_some() && self.silent.is_empty() && !self.awaits_names
+    }
+
+    fn shown(&self) -> BTreeSet<PeerId> {
+        let report = self.report.iter().flat_map(|report| {
+            report.waiting.iter().map(|claim| claim.peer).chain(report.locations.iter().map(|location| location.at))
+        });
+        report.chain(self.detached_at()).collect()
+    }
+
+    fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
         let coordinator = self.found.as_ref()?.coordinator.map(|(_, host)| host);
         Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
     }
 
-    pub fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
+    fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
         let Self { name, found, report, clients, names, .. } = self;
         let host_of = |host| names.get(&host).cloned().unwrap_or_else(|| host_of(host));
         let found = found?;
@@ -306,8 +243,8 @@ impl Query {
         for location in &report.locations {
             // A client whose grant was superseded may not know it yet: the highest fencing number has the slot.
             let there = clients.get(&location.at).into_iter().flatten();
-            let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == location.slot));
-            let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(Client::view);
+            let its = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == location.slot));
+            let client = its.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(Client::view);
             let fencing = client.as_ref().and_then(|client| client.fencing);
             let detached = found.detached.iter().any(|grant| Some(grant.fencing) == fencing);
             let (peer, host, free) = (location.at, host_of(location.at), client.is_none() && location.free);
@@ -341,7 +278,6 @@ impl Query {
     }
 }
 
-/// Estimates the wait at the rate since `first`.
 pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
     let done = first.1.checked_sub(ahead).filter(|done| *done > 0)?;
     Some((now.since(first.0) * u64::from(ahead + 1) / u64::from(done)).into())
@@ -352,14 +288,17 @@ impl Node {
         if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
-        let number = self.survey.query(call, name, self.now);
+        self.survey.last_question += 1;
+        let number = self.survey.last_question;
+        self.survey.queries.insert(number, Query::new(call, name, self.now));
         self.on_query_alarm(number);
     }
 
     pub(crate) fn on_query_alarm(&mut self, number: u64) {
-        let Some(name) = self.survey.queried(number).cloned() else { return };
+        let Some(query) = self.survey.queries.get_mut(&number) else { return };
+        let (name, next) = (query.name.clone(), query.next());
         self.timers.set(Alarm::Query(number), self.now + QUERY);
-        match self.survey.try_again(number) {
+        match next {
             Next::Registry => {
                 if !self.session_state.is_asking(&Ask::Show(number)) {
                     self.session_state.look(Look::Resource(label(&name)), Ask::Show(number), self.now);
@@ -371,41 +310,48 @@ impl Node {
     }
 
     pub(crate) fn on_query_page(&mut self, number: u64, page: Page) {
-        match page.resources.into_iter().next() {
-            Some(found) => {
-                self.survey.on_query_result(number, found);
-                self.on_query_alarm(number);
-            }
-            None => {
-                let Some(query) = self.survey.finish(number) else { return };
-                self.timers.cancel(&Alarm::Query(number));
-                self.answer(query.call, Err(Error::NoSuchResource { name: query.name }));
-            }
+        let Some(query) = self.survey.queries.get_mut(&number) else { return };
+        if let Some(found) = page.resources.into_iter().next() {
+            (query.found, query.tries) = (Some(found), 0);
+            return self.on_query_alarm(number);
         }
+        let (call, name) = (query.call, query.name.clone());
+        self.survey.queries.remove(&number);
+        self.timers.cancel(&Alarm::Query(number));
+        self.answer(call, Err(Error::NoSuchResource { name }));
     }
 
-    /// Queries the registry for unknown names of the hosts to show.
-    fn ask_for_names(&mut self, number: u64) {
-        let unknown = self.survey.shown(number).into_iter().filter(|host| !self.is_member(*host));
-        let unknown: Vec<PeerId> = unknown.take(MOST_HOSTS).collect();
-        if !unknown.is_empty() && self.session_state.look(Look::Hosts(unknown), Ask::Names(number), self.now) {
-            self.survey.await_names(number);
+    fn on_query_report(&mut self, number: u64, report: QueueReport) {
+        let Some(query) = self.survey.queries.get_mut(&number) else { return };
+        let resource = query.name.key();
+        let Some(asked) = query.on_report(report) else { return };
+        let shown = query.shown();
+        self.timers.set(Alarm::Query(number), self.now + QUERY);
+        let unknown: Vec<PeerId> = shown.into_iter().filter(|it| !self.is_member(*it)).take(MOST_HOSTS).collect();
+        let awaits_names =
+            !unknown.is_empty() && self.session_state.look(Look::Hosts(unknown), Ask::Names(number), self.now);
+        if let Some(query) = self.survey.queries.get_mut(&number) {
+            query.awaits_names = awaits_names;
         }
+        asked.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
+        self.try_to_finish(number);
     }
 
     pub(crate) fn on_query_names(&mut self, number: u64, view: View) {
-        self.survey.on_query_names(number, view.members.into_iter().map(|(host, info)| (host, info.name.to_string())));
+        if let Some(query) = self.survey.queries.get_mut(&number) {
+            query.on_names(view.members.into_iter().map(|(host, info)| (host, info.name.to_string())));
+        }
         self.try_to_finish(number);
     }
 
     fn try_to_finish(&mut self, number: u64) {
-        if self.survey.is_complete(number) {
+        if self.survey.queries.get(&number).is_some_and(Query::is_complete) {
             self.finish_query(number);
         }
     }
 
     fn finish_query(&mut self, number: u64) {
-        let Some(query) = self.survey.finish(number) else { return };
+        let Some(query) = self.survey.queries.remove(&number) else { return };
         self.timers.cancel(&Alarm::Query(number));
         let (call, name, asked, missing) = (query.call, query.name.clone(), query.asked, query.missing());
         let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match missing {
@@ -426,15 +372,15 @@ impl Node {
         let contact = self.contacts.get(to);
         // A host that is not connected gets one reliable question. Others are repeated by their timers.
         match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
-            true => self.mention(to, &body),
-            false => self.send_body(to, &body),
+            true => self.send_unreliable(to, &body),
+            false => self.send_reliable(to, &body),
         }
     }
 
     pub(crate) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let reply = match question {
             Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
-            Question::QueueReport(resource) => self.line_of(resource, asker),
+            Question::QueueReport(resource) => self.queue_report(resource, asker),
             Question::Used { resource, give_up } => Some(Reply::Used(self.is_used(resource, give_up))),
             // A new process may not know the grants of its predecessors yet.
             Question::Revoke { .. } if !self.knows_returned() => None,
@@ -442,43 +388,39 @@ impl Node {
         };
         match reply {
             Some(reply) if asker == self.host() => self.on_reply(asker, number, reply),
-            Some(reply) => self.mention(asker, &Body::Reply { number, reply }),
+            Some(reply) => self.send_unreliable(asker, &Body::Reply { number, reply }),
             None => {}
         }
     }
 
     pub(crate) fn on_reply(&mut self, from: PeerId, number: u64, reply: Reply) {
         match reply {
-            Reply::QueueReport(queue) if self.survey.is_query(number) => {
-                let Some((resource, named)) = self.survey.on_query_line(number, queue) else { return };
-                self.timers.set(Alarm::Query(number), self.now + QUERY);
-                self.ask_for_names(number);
-                named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
-                self.try_to_finish(number);
+            Reply::QueueReport(report) if self.survey.queries.contains_key(&number) => {
+                self.on_query_report(number, report);
             }
-            Reply::QueueReport(queue) => {
-                if let Some((resource, true)) = self.survey.on_line(number) {
-                    self.on_line(resource, &queue);
+            Reply::QueueReport(report) => {
+                if let Some((resource, true)) = self.survey.on_report(number) {
+                    self.on_queue_report(resource, &report);
                 }
             }
             Reply::Counting { missing, millis } => {
                 let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
                 let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
-                self.note_mentioned(&missing);
-                if !self.survey.on_query_counting(number, since, missing.clone()) {
-                    self.survey.on_counting(number, since, missing);
-                }
+                self.include_hosts(&missing);
+                self.survey.on_counting(number, since, missing);
             }
             Reply::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
             Reply::Used(is_used) => self.on_used(from, number, is_used),
             Reply::Here(clients) => {
-                self.survey.on_query_clients(from, number, clients);
+                if let Some(query) = self.survey.queries.get_mut(&number) {
+                    query.on_clients(from, clients);
+                }
                 self.try_to_finish(number);
             }
         }
     }
 
-    fn line_of(&self, resource: Key, asker: PeerId) -> Option<Reply> {
+    fn queue_report(&self, resource: Key, asker: PeerId) -> Option<Reply> {
         let part = self.parts.get(resource)?;
         if let Some(missing) = part.custody.missing() {
             let missing = missing.iter().map(|session| session.peer).collect();
@@ -538,11 +480,15 @@ mod tests {
         Client { ticket, label, pid: Some(7), millis: 5, grant, ..Client::default() }
     }
 
+    fn query() -> Query {
+        Query::new(9, "r".parse().unwrap(), at(0))
+    }
+
     #[test]
     #[should_panic(expected = "query 1 has no timer")]
     fn query_without_a_timer_panics() {
         let mut survey = Survey::default();
-        assert_eq!(survey.query(7, "r".parse().unwrap(), at(0)), 1);
+        survey.queries.insert(1, query());
         survey.check(|number| number == 1);
         survey.check(|_| false);
     }
@@ -563,20 +509,19 @@ mod tests {
 
     #[test]
     fn query_asks_registry_coordinator_and_named_peers() {
-        let mut survey = Survey::default();
-        let number = survey.query(9, "r".parse().unwrap(), at(0));
-        assert_eq!(survey.try_again(number), Next::Registry);
-        survey.on_query_result(number, found());
-        assert_eq!(survey.try_again(number), Next::QueueReport(COORDINATOR));
-        let asked = survey.on_query_line(number, report()).unwrap().1;
+        let mut query = query();
+        assert_eq!(query.next(), Next::Registry);
+        query.found = Some(found());
+        assert_eq!(query.next(), Next::QueueReport(COORDINATOR));
+        let asked = query.on_report(report()).unwrap();
         assert_eq!(asked, [COORDINATOR, HOLDER, GONE].into());
-        assert_eq!(survey.on_query_line(number, report()), None, "answered already");
-        survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]);
-        survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]);
-        assert!(!survey.is_complete(number));
+        assert_eq!(query.on_report(report()), None, "answered already");
+        query.on_clients(COORDINATOR, vec![client(7, None)]);
+        query.on_clients(HOLDER, vec![client(3, Some((0, 44)))]);
+        assert!(!query.is_complete());
         // The host of the detached grant does not answer.
-        assert_eq!(survey.try_again(number), Next::Finish);
-        let details = survey.finish(number).unwrap().details(|host| format!("host{}", host.get())).unwrap();
+        assert_eq!(query.next(), Next::Finish);
+        let details = query.details(|host| format!("host{}", host.get())).unwrap();
         assert_eq!((details.slots, details.coordinator, details.queue.len()), (2, Some(COORDINATOR), 1));
         let holders: Vec<_> = details.holders.iter().map(|it| (&it.host[..], it.detached)).collect();
         assert_eq!(holders, [("host2", false), ("host3", true)]);
@@ -588,33 +533,30 @@ mod tests {
 
     #[test]
     fn long_queue_query_is_bounded_and_awaits_host_names() {
-        let mut survey = Survey::default();
-        let number = survey.query(9, "r".parse().unwrap(), at(0));
-        survey.on_query_result(number, found());
+        let mut query = query();
+        query.found = Some(found());
         let waiting = (100..1100).map(|peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) });
-        let asked = survey.on_query_line(number, QueueReport { waiting: waiting.collect(), ..report() }).unwrap().1;
+        let asked = query.on_report(QueueReport { waiting: waiting.collect(), ..report() }).unwrap();
         assert_eq!(asked.len(), MOST_ASKED);
         assert!(
             asked.contains(&HOLDER) && asked.contains(&GONE) && asked.contains(&PeerId::new(100)),
             "holders and the first waiters"
         );
-        survey.await_names(number);
-        asked.into_iter().for_each(|peer| survey.on_query_clients(peer, number, Vec::new()));
-        assert!(!survey.is_complete(number));
-        survey.on_query_names(number, [(PeerId::new(1099), "last".to_owned())].into_iter());
-        assert!(survey.is_complete(number));
-        let details = survey.finish(number).unwrap().details(|_| "known".to_owned()).unwrap();
+        query.awaits_names = true;
+        asked.into_iter().for_each(|peer| query.on_clients(peer, Vec::new()));
+        assert!(!query.is_complete());
+        query.on_names([(PeerId::new(1099), "last".to_owned())].into_iter());
+        assert!(query.is_complete());
+        let details = query.details(|_| "known".to_owned()).unwrap();
         assert_eq!(details.queue.iter().map(|waiter| &waiter.host[..]).collect::<Vec<_>>()[998..], ["known", "last"]);
     }
 
     #[test]
     fn silent_coordinator_is_asked_four_times_and_named() {
-        let mut survey = Survey::default();
-        let number = survey.query(9, "r".parse().unwrap(), at(0));
-        survey.on_query_result(number, found());
-        let asked = (0..10).filter(|_| survey.try_again(number) == Next::QueueReport(COORDINATOR)).count();
+        let mut query = query();
+        query.found = Some(found());
+        let asked = (0..10).filter(|_| query.next() == Next::QueueReport(COORDINATOR)).count();
         assert_eq!(asked, usize::from(QUERY_TRIES));
-        let query = survey.finish(number).unwrap();
         assert_eq!(query.missing(), Some((at(0), vec![COORDINATOR])));
         assert_eq!(query.details(|_| String::new()), None);
     }
@@ -627,11 +569,19 @@ mod tests {
         assert_eq!(survey.stall(resource), Some((at(1), vec![COORDINATOR])));
         survey.on_counting(first, at(0), vec![HOLDER]);
         assert_eq!(survey.stall(resource), Some((at(0), vec![HOLDER])));
-        assert_eq!(survey.on_line(second), Some((resource, true)));
+        assert_eq!(survey.on_report(second), Some((resource, true)));
         assert_eq!(survey.stall(resource), None);
-        assert_eq!(survey.on_line(first), Some((resource, false)), "an old answer shows that the coordinator is alive");
+        assert_eq!(
+            survey.on_report(first),
+            Some((resource, false)),
+            "an old answer shows that the coordinator is alive"
+        );
         let numbers: Vec<u64> = (0..=QUESTIONS as u64).map(|n| survey.ask(resource, COORDINATOR, at(n))).collect();
-        assert_eq!(survey.on_line(numbers[0]), None, "too old");
-        assert_eq!(survey.on_line(numbers[1]), Some((resource, true)), "later ones were asked, and none was answered");
+        assert_eq!(survey.on_report(numbers[0]), None, "too old");
+        assert_eq!(
+            survey.on_report(numbers[1]),
+            Some((resource, true)),
+            "later ones were asked, and none was answered"
+        );
     }
 }

@@ -28,7 +28,6 @@ use crate::recovery::Part;
 use crate::wire::Body;
 
 impl Node {
-    /// Schedules the probes, if we are the coordinator and a client waits.
     pub(crate) fn probe_soon(&mut self, resource: Key) {
         if self.parts.get(resource).is_some_and(has_waiters) {
             self.timers.set_if_none(Alarm::Waiters, self.now + BEAT);
@@ -49,7 +48,7 @@ impl Node {
         let hosts: BTreeSet<PeerId> = awaited.iter().flat_map(|(_, hosts)| hosts).copied().collect();
         for host in hosts {
             if self.contacts.is_silent(host, self.now, BEAT) {
-                self.send_body(host, &Body::Probe);
+                self.send_reliable(host, &Body::Probe);
             }
         }
         for (resource, hosts) in awaited {

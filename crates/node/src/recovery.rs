@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
-use std::mem::take;
 
 use peerlock_protocol::registry::{EventKind, RegistryEvent, RegistryRequest, Session};
 use peerlock_protocol::{self as protocol, Custody, Cx, Grant, custody};
@@ -25,9 +24,7 @@ use crate::session_state::Ask;
 use crate::testing::mutation::{Mutation, makes, without};
 use crate::wire::{Body, decode_body};
 
-/// Resources to quit at a time: each is a log entry of the registry.
 const MOST_GIVEN_UP: usize = 1000;
-
 /// The delay before messages lost with a process cause another generation.
 const RECOUNT: Span = Span::from_secs(2);
 
@@ -48,24 +45,19 @@ pub struct GivenUp {
     at: Time,
 }
 
-/// Our choice: far longer than messages take, or than a coordinator asks a party that the registry has not removed yet.
+/// Our choice: far longer than a coordinator asks a party that the registry has not removed yet.
 const REMEMBERED: Span = Span::from_secs(3600);
 
 pub struct Parts {
     ration: usize,
     pub(crate) parts: BTreeMap<Key, Part>,
-    given_up: BTreeMap<Key, GivenUp>,
-    /// Estimated numbers of items stored for each host.
+    pub(crate) given_up: BTreeMap<Key, GivenUp>,
     pub(crate) rations: BTreeMap<PeerId, usize>,
 }
 
 impl Parts {
     pub fn new(ration: usize) -> Self {
         Self { ration, parts: BTreeMap::new(), given_up: BTreeMap::new(), rations: BTreeMap::new() }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
     }
 
     pub fn contains(&self, resource: Key) -> bool {
@@ -124,7 +116,6 @@ impl Parts {
         self.given_up.extend(given_up.map(|given_up| (resource, given_up)));
     }
 
-    /// Forgets memories older than any message in flight.
     pub fn forget_long_given_up(&mut self, now: Time) {
         self.given_up.retain(|_, given_up| now.since(given_up.at) < REMEMBERED);
     }
@@ -139,23 +130,13 @@ impl Parts {
         self.given_up.get(&resource)
     }
 
-    /// Returns whether the coordinator of this generation may ask for a part that was given up.
+    /// The coordinator of this generation may ask for a part that was given up.
     pub fn was_given_up_in(&self, resource: Key, generation: u64) -> bool {
         self.given_up.get(&resource).is_some_and(|given_up| given_up.memory.counts(generation))
     }
 
-    /// The session is over: drops all parts. Returns their resources.
-    pub fn end(&mut self) -> Vec<Key> {
-        take(&mut self.parts).into_keys().collect()
-    }
-
-    /// Messages to the session that has ended are void.
-    pub fn forget_given_up(&mut self) {
-        self.given_up.clear();
-    }
-
-    /// Only messages that accumulate are refused: a census or a slot waits for replies and tokens, which are bounded
-    /// (one per session asked, and per slot). Stored items are counted only when the estimate exceeds the limit.
+    /// Only messages that accumulate are refused: replies and tokens are bounded, and a census or a slot waits for
+    /// them. Items are counted only when the estimate exceeds the limit.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -171,10 +152,6 @@ impl Parts {
             custody::Body::Update(_) | custody::Body::Dropped { .. } | custody::Body::Next { .. }
         );
         *said <= self.ration || !accumulates
-    }
-
-    pub fn retain_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
-        self.rations.retain(|host, _| is_there(*host));
     }
 
     pub fn check(&self) {
@@ -196,7 +173,7 @@ impl Node {
         self.parts.open(me, name, inside, self.now);
     }
 
-    /// Only a resource that we have asked to join accepts messages: others are for an earlier session of this host.
+    /// Only a resource that we have asked to join accepts messages: others are for an earlier session.
     pub(crate) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
             self.unexpected("more items than are stored for one host");
@@ -206,8 +183,8 @@ impl Node {
         if !self.parts.contains(resource) && self.takeover.buffer_message(from, resource, &message) {
             return;
         }
-        // The coordinator asks us if the registry has not applied our `Quit`; or we are to coordinate, and learn it
-        // later than parties that have joined since.
+        // The registry may not have applied our `Quit`; or we are to coordinate, and learn it later than parties that
+        // have joined since.
         if self.parts.was_given_up_in(resource, message.generation) && !makes(Mutation::SilentOnceGivenUp) {
             self.open_given_up(resource);
         }
@@ -238,7 +215,7 @@ impl Node {
 
     fn carry_out(&mut self, resource: Key, effect: protocol::Effect<custody::Message, custody::Timer>) {
         match effect {
-            protocol::Effect::Send { to, message } => self.send_body(to, &Body::Part { resource, message }),
+            protocol::Effect::Send { to, message } => self.send_reliable(to, &Body::Part { resource, message }),
             protocol::Effect::Grant { ticket, grant } => self.on_granted(resource, ticket, grant),
             protocol::Effect::Lost { ticket } => self.on_revoked(ticket),
             protocol::Effect::SetTimer { timer, after } => {
@@ -274,15 +251,15 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// One of the lost messages may have contained a token, so the resource is counted again: at once if the process
-    /// continues without them; otherwise the end of its session causes that, unless it had left in good order. A lost
-    /// `Census` is sent again to the next process, whose session it may name.
+    /// A lost message may have contained a token, so the resource is counted again: at once if the process continues;
+    /// otherwise the end of its session causes that, unless it had left in good order. A lost `Census` is sent again to
+    /// the next process, whose session it may name.
     pub(crate) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {
             if let Ok(Body::Part { resource, message }) = decode_body(&body) {
                 if matches!(message.body, custody::Body::Census { .. }) && !goes_on {
-                    self.send_body(host, &Body::Part { resource, message: message.clone() });
+                    self.send_reliable(host, &Body::Part { resource, message: message.clone() });
                 }
                 let latest = lost.entry(resource).or_insert(0);
                 *latest = message.generation.max(*latest);
@@ -297,7 +274,7 @@ impl Node {
     }
 
     /// Until the session of an ended process expires, a census would wait for it, and its end opens a generation
-    /// anyway. For refused messages, one census covers all of them.
+    /// anyway.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
         self.timers.set_if_none(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
@@ -319,7 +296,7 @@ impl Node {
         }
     }
 
-    /// Quits unused resources and forgets those that were given up. The next request joins again.
+    /// The next request joins again.
     pub(crate) fn give_up_unused(&mut self) {
         let nothing = self.parts.iter().filter(|(_, part)| part.custody.is_nothing()).map(|(resource, _)| *resource);
         for resource in nothing.collect::<Vec<_>>() {
@@ -345,7 +322,7 @@ impl Node {
         }
     }
 
-    /// The registry has applied our `Quit`, or refused it as another generation was opened.
+    /// The registry has applied our `Quit`, or opened another generation.
     pub(crate) fn on_quit(&mut self, resource: Key, session: SessionId, quit: u64, outcome: &Outcome) {
         let generation = match outcome {
             Outcome::Advanced(opening) => opening.generation,
@@ -437,7 +414,6 @@ mod tests {
             }
             has_room
         });
-        // One request gets the slot, and items are not counted at every message.
         assert!((3..10).contains(&accepted.count()));
     }
 }

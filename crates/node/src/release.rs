@@ -35,9 +35,8 @@ impl Node {
         }
     }
 
-    /// Our host was evicted: this grant is not ours any more.
     pub(crate) fn on_revoked(&mut self, alias: Ticket) {
-        self.detached.drop_alias(alias);
+        self.detached.ending.retain(|_, ending| *ending != alias);
         let Some(ticket) = self.clients.by_alias(alias) else { return };
         self.clients.take_alias(ticket);
         let Some(entry) = self.clients.get(ticket) else { return };
@@ -70,7 +69,6 @@ impl Node {
         self.finish(ticket, error, false);
     }
 
-    /// Ends a ticket. The end is recorded before the slot is granted again.
     pub(crate) fn finish(&mut self, ticket: TicketId, why: Error, by_client: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
@@ -86,11 +84,12 @@ impl Node {
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
-        // The client may not notice before its next renewal, perhaps at another process of this host. That renewal has
-        // to fail, so the registry must record the end before the slot is handed over.
-        if let Some(grant) = detached.filter(|_| !by_client) {
-            let alias = self.clients.take_alias(ticket);
-            alias.into_iter().for_each(|alias| self.detached.end(resource, grant.fencing, alias));
+        // The client's next renewal, perhaps at another process of this host, has to fail: the registry must record the
+        // end before the slot is handed over.
+        if let Some(grant) = detached.filter(|_| !by_client)
+            && let Some(alias) = self.clients.take_alias(ticket)
+        {
+            self.detached.ending.insert((resource, grant.fencing), alias);
         }
         self.unrequest(ticket);
         self.clients.remove(ticket);

@@ -20,7 +20,7 @@ impl Node {
             return match self.problem() {
                 Some(error) => self.answer(call, Err(error)),
                 None => {
-                    self.wait_for_register(call);
+                    self.await_registry(call);
                     self.ask_to_detach(ticket, grant, Some(call));
                 }
             };
@@ -34,12 +34,11 @@ impl Node {
         self.answer(call, Ok(Answer::Renewed(lease.deadline())));
     }
 
-    /// The session was renewed: extends leases, and grants the tickets that could not be granted before.
     pub(crate) fn extend(&mut self, bound: Bound) {
         for (ticket, until) in self.clients.extend(bound) {
             self.effects.push(Effect::Renewed { ticket, until });
         }
-        self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
+        self.clients.entering().into_iter().for_each(|ticket| self.confirm(ticket, self.now));
     }
 
     pub(crate) fn on_ticket_alarm(&mut self, ticket: TicketId) {
@@ -50,7 +49,7 @@ impl Node {
             return;
         };
         match verdict {
-            Verdict::Stands => {}
+            Verdict::Valid => {}
             Verdict::Renewed => self.effects.push(Effect::Renewed { ticket, until: lease.deadline() }),
             Verdict::Lost => {
                 // The client has renewed its lease, but the session was not renewed.
@@ -60,7 +59,7 @@ impl Node {
                 };
                 self.on_lost(ticket, name, why);
             }
-            Verdict::Over => return self.finish(ticket, Error::Lost, false),
+            Verdict::Expired => return self.finish(ticket, Error::Lost, false),
         }
         self.timers.set(Alarm::Ticket(ticket), lease.next());
     }

@@ -7,6 +7,8 @@
 //! 4. It is over: every part and grant of it is discarded, `Effect::Lost` and `Effect::Ended` for each holder, and
 //!    another session is opened.
 
+use std::mem::take;
+
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};
 use peerlock_registry::{self as registry, Command, Found, Label, Outcome, Output, Refusal, SessionId};
@@ -14,17 +16,17 @@ use peerlock_types::{PeerId, Span};
 
 use crate::health::INCIDENT;
 use crate::node::{Alarm, Node, Phase};
-use crate::session_state::{Ask, Turn};
+use crate::session_state::{Ask, SessionChange};
 use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
-use crate::{Answer, Class, Effect, Error, Name, Notice};
+use crate::{Effect, Error, Name, Notice};
 
 impl Node {
     pub(crate) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
             while let Some(turn) = self.session_state.turn(self.now) {
-                self.on_turn(turn);
+                self.on_session_change(turn);
             }
             let take_outputs = self.session_state.take_outputs();
             if take_outputs.is_empty() && !self.stop_if_nothing_is_owed() {
@@ -42,17 +44,16 @@ impl Node {
         }
     }
 
-    fn on_turn(&mut self, turn: Turn) {
+    fn on_session_change(&mut self, turn: SessionChange) {
         match turn {
-            // Before it is valid: if this process is killed now, the next one has to replace this session, not the
-            // previous one.
-            Turn::Opened(session) => {
+            // If this process is killed now, the next one has to replace this session.
+            SessionChange::Opened(session) => {
                 let (cluster, ttl) = (self.session_state.cluster_of_session(), self.session_state.session_ttl());
                 self.takeover.on_opened(cluster, session, ttl);
             }
-            Turn::Stands(_) => self.on_session(),
-            Turn::Over { since, why } => self.on_session_over(since, why),
-            Turn::Extended(bound) => {
+            SessionChange::Valid(_) => self.on_session(),
+            SessionChange::Ended { since, why } => self.on_session_over(since, why),
+            SessionChange::Renewed(bound) => {
                 self.extend(bound);
                 self.check_voters();
                 self.reach_isolated();
@@ -70,7 +71,7 @@ impl Node {
             self.take_over();
             self.look_at_grants(None);
         }
-        for (name, fencing) in self.detached.take_orphans() {
+        for (name, fencing) in take(&mut self.detached.orphans) {
             self.drop_detached(name, fencing);
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
@@ -79,16 +80,15 @@ impl Node {
         self.look_at_cluster();
     }
 
-    /// All grants of the session are void, except detached ones. Waiting tickets are requested again in the next
-    /// session.
+    /// Waiting tickets are requested again in the next session.
     fn on_session_over(&mut self, since: Span, why: &str) {
         if !makes(Mutation::KeepsParts) {
-            for resource in self.parts.end() {
+            for resource in take(&mut self.parts.parts).into_keys() {
                 self.timers.cancel(&Alarm::Part(resource, custody::Timer::Update));
             }
         }
-        self.parts.forget_given_up();
-        self.detached.on_session_over();
+        self.parts.given_up.clear(); // Messages to this session are void.
+        self.detached.ending.clear();
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
         let mut lost = 0;
         for ticket in self.clients.ids() {
@@ -105,7 +105,7 @@ impl Node {
             }
             self.end(ticket, error.clone());
         }
-        self.survey.forget();
+        self.survey.watched.clear();
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
             self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
@@ -132,7 +132,7 @@ impl Node {
 
     fn on_output(&mut self, effect: Output) {
         match effect {
-            Output::Send(to, registry_message) => self.mention(to, &Body::Registry(registry_message)),
+            Output::Send(to, registry_message) => self.send_unreliable(to, &Body::Registry(registry_message)),
             Output::Write { number, write } => self.effects.push(Effect::Write { number, write }),
             Output::Answered(number, outcome) => {
                 if let Some(ask) = self.session_state.answered(number) {
@@ -186,10 +186,10 @@ impl Node {
             (Ask::Quit(resource, session, generation), outcome) if self.session_state.session() == Some(session) => {
                 self.on_quit(resource, session, generation, &outcome);
             }
-            // The release was confirmed to the client, so the next session drops it again, if this is not it already.
+            // The release was confirmed to the client, so the next session drops it again.
             (Ask::DropDetached(session, name, fencing), Outcome::Refused(Refusal::NoSession)) => {
                 match self.session_state.session() == Some(session) {
-                    true => self.detached.orphan(name, fencing),
+                    true => self.detached.orphans.push((name, fencing)),
                     false => self.drop_detached(name, fencing),
                 }
             }
@@ -198,74 +198,15 @@ impl Node {
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
             }
-            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => {
-                self.answer_caller(call, Ok(Answer::Resized))
-            }
-            (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
-                self.answer_caller(call, Err(Error::NoSuchResource { name }));
-            }
             (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
-            // The participation that was found is over: evicted twice, or ended by itself. A later participation, or a
-            // resource created later, is not meant.
-            (
-                Ask::Expel(call),
-                Outcome::Done
-                | Outcome::Advanced(_)
-                | Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource),
-            ) => self.answer_caller(call, Ok(Answer::Expelled)),
-            (Ask::Revoke(call), Outcome::Done | Outcome::Refused(Refusal::NoResource)) => {
-                self.answer_caller(call, Ok(Answer::Revoked));
-            }
-            (Ask::Revoke(call), Outcome::Refused(Refusal::Superseded)) => {
-                let message = "the client of this slot has renewed it through another agent of its host meanwhile: try \
-                               again to ask that agent";
-                self.answer_caller(
-                    call,
-                    Err(Error::Refused { class: Class::Unavailable, message: message.to_owned() }),
-                );
-            }
-            (Ask::SetVoters(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
-            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
-                let (class, message) = match outcome {
-                    Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
-                    Outcome::Refused(Refusal::Superseded) => {
-                        let message = "another command has changed it meanwhile: check it, and try again";
-                        (Class::Unavailable, message.to_owned())
-                    }
-                    Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
-                    outcome => (
-                        Class::Unavailable,
-                        format!(
-                            "the registry has returned an unexpected outcome: \
-                                                             {outcome:?}"
-                        ),
-                    ),
-                };
-                self.answer_caller(call, Err(Error::Refused { class, message }));
-            }
-            (
-                Ask::EvictTarget(..)
-                | Ask::ResizeFound(..)
-                | Ask::VotersFound(..)
-                | Ask::RemoveFound(_)
-                | Ask::RevokeFrom(_)
-                | Ask::Cluster
-                | Ask::Everybody
-                | Ask::Names(_)
-                | Ask::Returned
-                | Ask::List(_)
-                | Ask::Show(_),
-                _,
-            ) => {
-                self.unexpected("an outcome of a query");
-            }
+            (ask, outcome) => self.on_admin_outcome(ask, outcome),
         }
     }
 
     pub(crate) fn on_result(&mut self, ask: Ask, found: Found) {
         match (ask, found) {
             (Ask::Cluster, Found::Cluster(view)) => self.on_view(view),
-            (Ask::Everybody, Found::Cluster(page)) => self.on_everybody(page),
+            (Ask::AllMembers, Found::Cluster(page)) => self.on_members(page),
             (Ask::Names(number), Found::Cluster(view)) => self.on_query_names(number, view),
             (Ask::Returned, Found::Resources(page)) => self.on_grants(page),
             (Ask::List(call), Found::Resources(page)) => {
@@ -284,13 +225,12 @@ impl Node {
             }
             (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
             (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),
-            (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_expel(call, name, peer, page),
+            (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_evict_found(call, name, peer, page),
             _ => self.unexpected("a result of another kind than its query"),
         }
     }
 }
 
-/// Converts a name to a registry label.
 pub(crate) fn label(name: &Name) -> Label {
     Label::new(name.as_str()).expect("a valid name is a valid label")
 }

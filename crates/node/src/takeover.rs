@@ -39,12 +39,12 @@ use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
 use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
+use crate::clients::{Entry, Stage, TicketId, Wanted};
 use crate::node::{Alarm, Node};
 use crate::testing::mutation::{Mutation, makes};
 use crate::{Answer, Effect, Error, Name};
 
-/// The state that a process has left for the next one of its host.
+/// The state that a process has left for its successor on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
     /// The boot of the machine in which it ran.
@@ -84,12 +84,12 @@ impl Predecessor {
     }
 }
 
-/// The time of a grant on the clock of a node; perhaps before the clock's origin.
+/// The time of a grant; perhaps before the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since(i64);
 
 impl Since {
-    /// Creates a time from nanoseconds after, or before, the clock's origin.
+    /// From nanoseconds since the clock's origin, or before it.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
@@ -123,7 +123,7 @@ pub struct GrantRecord {
     pub grant: Grant,
     /// Perhaps by an earlier predecessor. On the same clock as `until`.
     pub since: Since,
-    /// The last deadline sent to the client, on the clock of the node that writes or reads this.
+    /// The last deadline sent to the client.
     pub until: Time,
     /// See [`Wanted`].
     pub ttl: Span,
@@ -146,23 +146,11 @@ impl GrantRecord {
 
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { note, name, ttl, grace, auto_renew, label, pid, .. } = self.clone();
-        Wanted {
-            name,
-            slots: None,
-            ttl,
-            grace,
-            auto_renew,
-            detached: None,
-            taken_over_as: Some(note),
-            wait: Wait::Forever,
-            label,
-            pid,
-            request: None,
-        }
+        Wanted { auto_renew, taken_over_as: Some(note), label, pid, ..Wanted::new(name, ttl, grace) }
     }
 }
 
-/// An entry of the takeover file, written before the following effects of the same step.
+/// Written to the takeover file before the following effects of the step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
     /// This session was opened; earlier ones are over.
@@ -190,19 +178,18 @@ pub enum JournalEntry {
     },
 }
 
-/// The maximum number of messages that are buffered per sender until the session is valid.
+/// Buffered messages per sender.
 const MOST_EARLY: usize = 10_000;
 
+#[derive(Default)]
 pub(crate) struct Takeover {
-    /// The predecessor's state, until our first session is valid.
     predecessor: Option<Predecessor>,
-    /// Grant IDs in the file that do not count, recorded as ended once a session of ours is recorded.
+    /// Grant IDs in the file that do not count: recorded as ended after our session is recorded.
     void: Vec<String>,
     pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.
     said: BTreeMap<PeerId, usize>,
     pub(crate) missed: BTreeMap<(PeerId, Key), u64>,
-    /// Pending resumes: call, resource and grant ID.
     resumes: Vec<(u64, Name, String)>,
     /// The recorded grants of this process, in both directions.
     written: BTreeMap<TicketId, String>,
@@ -223,23 +210,10 @@ impl Takeover {
         let is_owed = |record: &mut GrantRecord| record.note == owed_as(&record.name, record.grant.fencing);
         let owed = predecessor.iter_mut().flat_map(|predecessor| predecessor.grants.extract_if(.., is_owed));
         let owed: BTreeSet<(Name, u64)> = owed.map(|record| (record.name, record.grant.fencing)).collect();
-        Self {
-            predecessor,
-            void: Vec::new(),
-            early: Vec::new(),
-            said: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            resumes: Vec::new(),
-            written: BTreeMap::new(),
-            tickets: BTreeMap::new(),
-            awaited: BTreeSet::new(),
-            unseen: owed.clone(),
-            owed,
-            out: Vec::new(),
-        }
+        Self { predecessor, unseen: owed.clone(), owed, ..Self::default() }
     }
 
-    /// The predecessor that a session request names: not one of another cluster, or with too many resources.
+    /// Of this cluster, and without too many resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -267,7 +241,7 @@ impl Takeover {
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
     }
 
-    /// Our first session ended before it was valid, so the grants are lost. Returns the pending resumes.
+    /// The first session ended before it was valid: the grants are lost.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes =
             self.predecessor.take().into_iter().flat_map(|predecessor| predecessor.grants).map(|record| record.note);
@@ -284,7 +258,6 @@ impl Takeover {
         self.predecessor.is_some()
     }
 
-    /// Returns whether one of them may still be held.
     pub fn holds(&self, now: Time) -> bool {
         self.predecessor.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.until > now)
     }
@@ -311,7 +284,6 @@ impl Takeover {
         is_ours
     }
 
-    /// Returns the deadline of the grant to be resumed later, if there is one.
     pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
         let grants = self.predecessor.as_ref().map_or(&[][..], |predecessor| &predecessor.grants);
         let until = grants.iter().find(|record| record.note == note && record.name == *name)?.until;
@@ -325,7 +297,6 @@ impl Takeover {
         self.resumes.len() < before
     }
 
-    /// Our first session is valid: returns the resources and unexpired grants to take over.
     pub fn inherit(&mut self, now: Time) -> Vec<(Name, Vec<GrantRecord>)> {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         let over = grants.iter().filter(|record| record.until <= now).map(|record| record.note.clone());
@@ -418,7 +389,6 @@ impl Takeover {
         self.owed.iter().any(|(name, owed)| *owed == fencing && name.key() == resource)
     }
 
-    /// The registry has reported all detached grants of this host: the remaining owed ones are not there.
     pub fn on_all_known(&mut self) {
         for (name, fencing) in std::mem::take(&mut self.unseen) {
             self.settle(&name, fencing);
@@ -448,7 +418,7 @@ impl Takeover {
     }
 }
 
-/// The ID of an owed grant's record, which differs from all grant IDs.
+/// Differs from all grant IDs.
 fn owed_as(name: &Name, fencing: u64) -> String {
     format!("owed {fencing} {name}")
 }
@@ -461,11 +431,9 @@ fn names(grants: &[GrantRecord]) -> Vec<Name> {
 }
 
 impl Node {
-    /// Participates in the predecessor's resources. From before its first census, this process reports all grants that
-    /// may be held.
+    /// From before its first census, this process reports all grants that may be held.
     pub(crate) fn take_over(&mut self) {
         if !self.session_state.is_first() {
-            // The session that was to take over has ended, and all deadlines with it.
             let waiting = self.takeover.renounce();
             return waiting.into_iter().for_each(|(call, ..)| self.refuse_to_resume(call, Error::Lost));
         }
@@ -520,7 +488,6 @@ impl Node {
         }
     }
 
-    /// The deadline came before a session.
     pub(crate) fn on_resume_alarm(&mut self, call: u64) {
         if self.takeover.give_up(call) {
             let why = self.problem().unwrap_or(Error::Lost);
@@ -534,7 +501,6 @@ impl Node {
         self.answer(call, Err(why));
     }
 
-    /// Emits the journal entries of this step before its other effects.
     pub(crate) fn write_down(&mut self, out: &mut Vec<Effect>) {
         out.extend(self.takeover.take_out().map(Effect::Record));
         for effect in &self.effects {

@@ -31,17 +31,17 @@ use serde::{Deserialize, Serialize};
 pub const BEAT: Span = Span::from_secs(1);
 /// A peer that does not answer this many probes is considered gone.
 const MOST_ASKED: u32 = 3;
-/// A connection without data for this long is idle, and is probed at this interval.
+/// A connection without data for this long is idle, and probed at this interval.
 const REST: Span = Span::from_secs(20);
 const LOST: &str = "a packet was lost";
 
 /// A message between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// The number of the connection, chosen by the side that opened it.
+    /// Chosen by the side that opened it.
     pub number: u64,
-    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process,
-    /// which is another connection.
+    /// Chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process: that is
+    /// another connection.
     pub answer: u64,
     /// The content.
     pub segment: Segment,
@@ -88,7 +88,6 @@ pub(crate) struct End {
     sent: u64,
     received: u64,
     last_received: Time,
-    /// When data was last sent, and when it was last sent or received.
     said: Time,
     used: Time,
     /// Probes since the last packet received.
@@ -100,8 +99,7 @@ impl End {
         Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
     }
 
-    /// Returns whether to probe now. A packet received within a beat of sending data may have been sent before that
-    /// data arrived.
+    /// A packet received within a beat of sending data may have been sent before that data arrived.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
         let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
@@ -121,7 +119,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Creates an empty set. The first connection gets the epoch after this one.
+    /// The first connection gets the epoch after this one.
     pub fn after(epochs: u64) -> Self {
         Self { epochs, ..Self::default() }
     }

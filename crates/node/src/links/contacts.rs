@@ -99,7 +99,7 @@ pub enum Update {
         /// The receiving process continues without them. Otherwise it has ended, and its session will.
         goes_on: bool,
     },
-    Said(PeerId, Vec<u8>),
+    Message(PeerId, Vec<u8>),
     Foreign(PeerId, ClusterId),
     /// A host's program supports only these versions, none of which is ours.
     Incompatible(PeerId, Versions),
@@ -318,13 +318,13 @@ impl Contacts {
             if let (Some(theirs), Some(ours)) = (cluster, ours)
                 && theirs != ours
             {
-                return self.refuse(host, theirs, update);
+                return self.hang_up(host, Update::Foreign(host, theirs), update);
             }
         }
         let mut again = Vec::new();
         match contact.link.on_frame(frame, &mut again) {
             Received::Nothing => {}
-            Received::Body(body) => update.push(Update::Said(host, body)),
+            Received::Body(body) => update.push(Update::Message(host, body)),
             Received::Hello => update.push(Update::Met(host)),
             Received::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
@@ -352,11 +352,8 @@ impl Contacts {
         }
     }
 
-    pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, update: &mut Vec<Update>) {
-        self.hang_up(host, Update::Foreign(host, theirs), update);
-    }
-
-    fn hang_up(&mut self, host: PeerId, why: Update, update: &mut Vec<Update>) {
+    /// Ignores the rest of a connection, and closes it.
+    pub fn hang_up(&mut self, host: PeerId, why: Update, update: &mut Vec<Update>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_foreign = true;
             contact.link.down();
@@ -387,9 +384,9 @@ impl Contacts {
         match (contact.link.send(body), way) {
             (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),
             (Ok(_), _) => {}
-            (Err(broken), _) => {
-                update.push(Update::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                update.push(Update::Lost { host: to, bodies: broken.lost, goes_on: true });
+            (Err(lost), _) => {
+                update.push(Update::Notice(Notice::Broken { host: to, messages: lost.len() }));
+                update.push(Update::Lost { host: to, bodies: lost, goes_on: true });
                 self.out.push(Effect::HangUp(to, Parting::Nonsense));
             }
         }
@@ -479,8 +476,7 @@ impl Contacts {
             }
             assert!(
                 !contact.epoch.is_some_and(is_relayed),
-                "a direct connection to {host} has an epoch of relayed \
-                                                             ones"
+                "a direct connection to {host} has an epoch of relayed ones"
             );
             assert!(
                 contact.way().is_some() || !contact.link.is_open(),

@@ -18,26 +18,18 @@ use crate::node::{Alarm, Node, Phase};
 use crate::wire::Body;
 use crate::{Effect, Error, Event, NetEvent, Notice};
 
-/// A host that connected this recently may not know others that connected at the same time.
+/// Hosts that connected this recently may not know each other.
 const RECENT: Span = Span::from_secs(10);
-
 /// How long an acknowledgement waits for a message to carry it.
 pub(crate) const ACK_AFTER: Span = Span::from_millis(20);
-
-/// A recovery of the cluster is believed if it is reported again after this long.
 const AGAIN: Span = Span::from_secs(1);
 
 #[derive(Default)]
 pub struct Founding {
-    founder: Option<PeerId>,
+    pub(crate) founder: Option<PeerId>,
 }
 
 impl Founding {
-    pub fn founder(&self) -> Option<PeerId> {
-        self.founder
-    }
-
-    /// `others` are the hosts that we have met, with their choices. Returns whether a host was named now.
     pub fn name(&mut self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
         let is_new = self.founder.is_none();
         if is_new {
@@ -60,10 +52,9 @@ impl Founding {
     }
 }
 
-/// One is enough to report that there is a second cluster.
+/// One is enough to report a second cluster.
 const MOST: usize = 100;
 
-/// A host of another cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     pub address: String,
@@ -83,13 +74,9 @@ impl Others {
         }
     }
 
-    /// Removes the entries of a host and of an address: there is a member of our cluster now.
+    /// There is a member of our cluster now.
     pub fn on_member(&mut self, host: PeerId, address: &str) {
         self.hosts.retain(|known, other| *known != host && other.address != address);
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Other)> {
-        self.hosts.iter().map(|(host, other)| (*host, other))
     }
 }
 
@@ -156,7 +143,7 @@ impl Node {
         match update {
             Update::Met(host) => self.on_met(host),
             Update::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
-            Update::Said(from, bytes) => self.on_body(from, &bytes),
+            Update::Message(from, bytes) => self.on_body(from, &bytes),
             Update::Foreign(host, theirs) => self.on_foreign(host, theirs),
             Update::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
             Update::Notice(notice) => self.notice(notice),
@@ -168,16 +155,16 @@ impl Node {
         let Some(contact) = self.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
-        let greeting = self.greeting(self.told_of());
-        self.mention(host, &greeting);
+        let greeting = self.greeting(self.announced());
+        self.send_unreliable(host, &greeting);
         // Hosts that connected recently were greeted before this one. In a cluster, only voters are announced.
-        if self.session_state.cluster().is_none() || self.cached_view.is_seated(host) {
+        if self.session_state.cluster().is_none() || self.cached_view.registry_hosts.contains(&host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
             let open = self.contacts.open();
             let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since));
             let recent: Vec<PeerId> = recent.map(|(other, _)| other).collect();
-            recent.into_iter().for_each(|other| self.mention(other, &newcomer));
+            recent.into_iter().for_each(|other| self.send_unreliable(other, &newcomer));
         }
         if let Some(cluster) = cluster {
             self.on_cluster(host, cluster);
@@ -187,20 +174,19 @@ impl Node {
         }
     }
 
-    /// Returns the hosts to announce: the voters, or all while no cluster is known.
-    pub(crate) fn told_of(&self) -> Vec<(PeerId, String)> {
+    pub(crate) fn announced(&self) -> Vec<(PeerId, String)> {
         let all = self.session_state.cluster().is_none();
-        self.contacts.linked(|host| all || self.cached_view.is_seated(host))
+        self.contacts.linked(|host| all || self.cached_view.registry_hosts.contains(&host))
     }
 
     pub(crate) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
         let expects = self.session_state.expects().is_some();
-        Body::Greeting { cluster: self.session_state.cluster(), expects, founder: self.founding.founder(), hosts }
+        Body::Greeting { cluster: self.session_state.cluster(), expects, founder: self.founding.founder, hosts }
     }
 
     fn greet_all(&mut self) {
         let greeting = self.greeting(Vec::new());
-        self.mention_to_all(&greeting);
+        self.send_unreliable_to_all(&greeting);
     }
 
     pub(crate) fn on_greeting(
@@ -226,7 +212,9 @@ impl Node {
 
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.session_state.cluster() {
-            Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.update),
+            Some(ours) if ours != cluster => {
+                self.contacts.hang_up(host, Update::Foreign(host, cluster), &mut self.update);
+            }
             Some(_) => {
                 self.session_state.meet(host, self.now);
                 let address = self.contacts.get(host).map_or("", |contact| contact.address.as_str());
@@ -276,8 +264,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a host may have had a voter's file from which to recover the cluster. Without a file or view of
-    /// our own, following cannot lose anything.
+    /// The host may have had a voter's file to recover the cluster from. Without a file or view of our own, following
+    /// cannot lose anything.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.session_state.registry().map(|registry| registry.state().voter_records());
         let view = self.cached_view.voters_and_learners();
@@ -336,10 +324,10 @@ mod tests {
         assert!(founding.is_for(me, &[(younger, Some(me))]));
         assert!(!founding.is_for(me, &[(older, Some(older)), (younger, Some(me))]));
         founding.on_down(younger);
-        assert_eq!(founding.founder(), Some(me));
+        assert_eq!(founding.founder, Some(me));
         founding.on_down(me);
         assert!(founding.name(me, &[(older, Some(older))]));
-        assert_eq!(founding.founder(), Some(older));
+        assert_eq!(founding.founder, Some(older));
         founding.check(|host| host == older);
     }
 
@@ -360,7 +348,7 @@ mod tests {
         others.meet(PeerId::new(2), other("10.0.0.2:7400"));
         assert_eq!(others.hosts.len(), 2);
         others.on_member(PeerId::new(3), "10.0.0.2:7400");
-        assert_eq!(others.iter().map(|(host, _)| host).collect::<Vec<_>>(), [PeerId::new(1)]);
+        assert_eq!(others.hosts.keys().copied().collect::<Vec<_>>(), [PeerId::new(1)]);
         others.on_member(PeerId::new(1), "10.0.0.7:7400");
         assert_eq!(others.hosts.len(), 0);
         (0..2 * MOST as u64).for_each(|host| others.meet(PeerId::new(host), other("")));

@@ -41,7 +41,7 @@ pub struct Life {
 pub enum Frame {
     Hello {
         life: Life,
-        /// The receiver's life as known here, and the number of messages received of it.
+        /// The receiver's life, and the number of messages received of it.
         has: Option<(Life, u64)>,
         /// A receiver of another cluster ignores the connection.
         cluster: Option<ClusterId>,
@@ -66,17 +66,15 @@ pub enum Frame {
 pub enum Received {
     Nothing,
     Body(Vec<u8>),
-    /// The link is open with the known, or the first, life of the other side.
     Hello,
-    /// The link is open with a new process, or one that broke the link.
     NewLife {
         /// Messages transmitted to the old life and not acknowledged.
         lost: Vec<Vec<u8>>,
         /// It is the same process, which broke the link.
         is_same: bool,
     },
-    /// The other side has received fewer messages than it acknowledged. The link has started a new life; the connection
-    /// must be closed, and both count from 1 on the next.
+    /// The other side has received fewer messages than it acknowledged. The link has started a new life: the connection
+    /// must be closed.
     Forgotten {
         lost: Vec<Vec<u8>>,
     },
@@ -84,12 +82,7 @@ pub enum Received {
     Unexpected(&'static str),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    pub lost: Vec<Vec<u8>>,
-}
-
-/// The maximum number and size of unacknowledged messages: more than requests of all clients at once.
+/// More than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -157,14 +150,11 @@ impl Link {
         !self.retained.is_empty()
     }
 
-    /// Sends a reliable message. Returns the frame to transmit now, if the link is open.
-    ///
-    /// # Errors
-    /// If the buffer is full: then all messages are dropped, this one included, and the connection must be closed.
-    pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
+    /// Returns the frame to transmit now, if the link is open. If the buffer is full, all messages are dropped, and the
+    /// connection must be closed.
+    pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Vec<Vec<u8>>> {
         if self.retained.len() >= MAX_RETAINED || self.bytes + body.len() > MOST_BYTES {
-            let lost = self.restart().into_iter().chain([body]).collect();
-            return Err(Broken { lost });
+            return Err(self.restart().into_iter().chain([body]).collect());
         }
         self.sent += 1;
         self.bytes += body.len();
@@ -187,7 +177,6 @@ impl Link {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
     }
 
-    /// Returns the messages that were never transmitted.
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
         let confirmed = self.sent - self.retained.len() as u64;
         let unsent: Vec<_> = self.retained.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
@@ -245,7 +234,7 @@ impl Link {
             Received::Hello
         };
         self.theirs = Some(life);
-        // Otherwise it would wait for messages that we have discarded, on every connection.
+        // It would wait for messages that we have discarded, on every connection.
         let confirmed = self.sent - self.retained.len() as u64;
         if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
             return Received::Forgotten { lost: self.restart() };
@@ -456,7 +445,7 @@ mod tests {
         pair.finish();
         pair.cut();
         (0..MAX_RETAINED).for_each(|_| pair.ends[0].say());
-        let Err(Broken { lost }) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
+        let Err(lost) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
         assert_eq!(lost.len(), MAX_RETAINED + 1);
         pair.ends[0].say();
         pair.ends[1].say();
@@ -473,7 +462,6 @@ mod tests {
         assert_eq!(pair.ends[0].last_received, [1, 2, 3]);
     }
 
-    /// Otherwise it would close every connection for the missing message.
     #[test]
     fn peer_that_lost_acknowledged_messages_gets_a_new_life() {
         let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());
@@ -521,8 +509,7 @@ mod tests {
             assert_eq!(
                 link.on_frame(data(2, 0), &mut Vec::new()),
                 Received::Nothing,
-                "the rest of the connection is \
-                                                                                       ignored"
+                "the rest of the connection is ignored"
             );
         }
     }

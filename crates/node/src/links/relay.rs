@@ -33,16 +33,12 @@ use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
 use crate::{Effect, Parting};
 
-/// A host is tried through the leader after this long without a connection or an acknowledgement. Our choice: longer
-/// than re-establishing a broken connection usually takes.
+/// Our choice: longer than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
-
 /// A host that was not found for this long is probably down, and is tried …
 const LONG: Span = Span::from_secs(60);
-
 /// … only once in this many beats.
 const RARELY: u64 = 30;
-
 /// Higher than the epochs of any transport.
 const FIRST: u64 = 1 << 63;
 
@@ -50,8 +46,7 @@ pub const fn is_relayed(epoch: u64) -> bool {
     epoch >= FIRST
 }
 
-/// Returns whether to try a host now that was lost at `lost` and has had queued messages since `missed`. Called at
-/// every beat.
+/// The host was lost at `lost` and has had queued messages since `missed`. Called at every beat.
 pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
     let sought = now.since(missed);
     let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
@@ -60,6 +55,7 @@ pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
 
 pub struct Relay {
     pub(crate) connections: Connections,
+    /// The host that relayed the last packet of each peer.
     pub(crate) via: BTreeMap<PeerId, PeerId>,
 }
 
@@ -68,64 +64,10 @@ impl Relay {
         Self { connections: Connections::after(FIRST), via: BTreeMap::new() }
     }
 
-    pub fn on_packet(&mut self, from: PeerId, via: PeerId, packet: Packet, me: PeerId, now: Time) {
-        self.via.insert(from, via);
-        self.connections.on_packet(from, packet, me, now);
-    }
-
-    pub fn carry_out(&mut self, effect: Effect, now: Time) {
-        match effect {
-            Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
-            Effect::HangUp(host, _) => self.connections.hang_up(host, "closed by this side"),
-            effect => unreachable!("contacts only send and hang up: {effect:?}"),
-        }
-    }
-
-    pub fn take_changes(&mut self) -> Vec<Change> {
-        self.connections.take_changes().collect()
-    }
-
-    pub fn take_packets(&mut self) -> Vec<(PeerId, Packet)> {
-        self.connections.take_packets().collect()
-    }
-
-    /// Probes existing connections and connects to `sought`. Attempts to reach hosts that are well are abandoned: a
-    /// late packet must not look like a new attempt.
-    pub fn beat(
-        &mut self,
-        sought: impl Iterator<Item = PeerId>,
-        is_well: impl Fn(PeerId) -> bool,
-        me: PeerId,
-        now: Time,
-    ) {
-        self.connections.give_up(is_well);
-        self.connections.beat(me, now);
-        sought.for_each(|host| self.connections.connect(host, me, now));
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.connections.is_idle()
-    }
-
-    /// Returns the host that relayed the last packet of a peer.
-    pub fn via(&self, host: PeerId) -> Option<PeerId> {
-        self.via.get(&host).copied()
-    }
-
-    pub fn is_up(&self, host: PeerId, epoch: u64) -> bool {
-        self.connections.is_up(host, epoch)
-    }
-
     pub fn check(&self) {
         assert!(self.connections.is_settled(), "packets and changes of a step are handled in that step");
     }
 
-    /// Forgets the relaying hosts of peers that are neither connected nor sought.
-    pub fn prune(&mut self, is_sought: impl Fn(PeerId) -> bool) {
-        self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
-    }
-
-    /// A host is directly connected.
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);
@@ -137,7 +79,6 @@ impl Node {
         self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
     }
 
-    /// A message is queued for a host.
     pub(crate) fn relay_for(&mut self, host: PeerId) {
         match !self.contacts.is_connected(host) && self.contacts.is_due(host, self.now) {
             true => self.timers.set(Alarm::Relay, self.now),
@@ -145,7 +86,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn look_after_relays(&mut self) {
+    pub(crate) fn on_relay_alarm(&mut self) {
         if self.phase == Phase::Left {
             return;
         }
@@ -153,15 +94,17 @@ impl Node {
         let awaited = self.contacts.awaited();
         let is_looking = self.session_state.session().is_some() && !makes(Mutation::Relay);
         let is_due = |host: &PeerId| is_looking && self.contacts.is_due(*host, now);
-        let sought = awaited.iter().copied().filter(is_due);
-        self.relay.beat(sought, |host| self.contacts.is_well(host, now), me, now);
-        self.relay.prune(|host| awaited.binary_search(&host).is_ok());
-        if !awaited.is_empty() || !self.relay.is_idle() {
+        let Relay { connections, via } = &mut self.relay;
+        // The doubt has passed, and a late packet must not look like a new attempt.
+        connections.give_up(|host| self.contacts.is_well(host, now));
+        connections.beat(me, now);
+        awaited.iter().copied().filter(is_due).for_each(|host| connections.connect(host, me, now));
+        via.retain(|host, _| connections.has(*host) || awaited.binary_search(host).is_ok());
+        if !awaited.is_empty() || !connections.is_idle() {
             self.relay_soon();
         }
     }
 
-    /// Handles a packet that `sender` has relayed to us, or that we are to relay.
     pub(crate) fn on_relayed(&mut self, sender: PeerId, from: PeerId, to: PeerId, packet: Packet) {
         let me = self.host();
         // Answers to ourselves would circulate forever.
@@ -171,16 +114,15 @@ impl Node {
         if to != me {
             // Only over direct connections, so that a path has one intermediate host.
             if sender == from && self.contacts.is_linked(to) {
-                self.mention(to, &Body::Relay { from, to, packet });
+                self.send_unreliable(to, &Body::Relay { from, to, packet });
             }
             return;
         }
         // A host with a session is a member, which voters know. An unknown one is looked up, and tries again.
-        if !self.cached_view.is_seated(sender) && !self.is_member(from) {
-            return self.note_mentioned(&[from]);
+        if !self.cached_view.registry_hosts.contains(&sender) && !self.is_member(from) {
+            return self.include_hosts(&[from]);
         }
-        // Either the other side has not noticed yet that we are connected, or we that we are not: an idle connection
-        // does not show that for a while.
+        // Either the other side has not noticed yet that we are connected, or we that we are not.
         if matches!(packet.segment, Segment::Knock | Segment::Open)
             && let Some(contact) = self.contacts.get(from)
             && contact.epoch.is_some()
@@ -190,11 +132,12 @@ impl Node {
             }
             self.give_up_connection(from);
         }
-        self.relay.on_packet(from, sender, packet, me, self.now);
+        self.relay.via.insert(from, sender);
+        self.relay.connections.on_packet(from, packet, me, self.now);
         self.relay_soon();
     }
 
-    /// Closes a connection that the other end has given up: the transport may report its end late or never.
+    /// The other end has given up the connection: the transport may report that late or never.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host, Parting::Broken));
@@ -202,16 +145,22 @@ impl Node {
         }
     }
 
-    pub(crate) fn detour(&mut self) {
-        if self.relay.is_idle() {
+    pub(crate) fn exchange_relayed(&mut self) {
+        if self.relay.connections.is_idle() {
             return;
         }
         loop {
             for effect in self.contacts.take_relayed() {
-                self.counters.relayed += u64::from(matches!(effect, Effect::Send { .. }));
-                self.relay.carry_out(effect, self.now);
+                match effect {
+                    Effect::Send { to, epoch, bytes } => {
+                        self.counters.relayed += 1;
+                        self.relay.connections.send(to, epoch, bytes, self.now);
+                    }
+                    Effect::HangUp(host, _) => self.relay.connections.hang_up(host, "closed by this side"),
+                    effect => unreachable!("contacts only send and hang up: {effect:?}"),
+                }
             }
-            let changes = self.relay.take_changes();
+            let changes: Vec<Change> = self.relay.connections.take_changes().collect();
             if changes.is_empty() {
                 break;
             }
@@ -231,10 +180,11 @@ impl Node {
             }
         }
         let (from, leader) = (self.host(), self.session_state.leader());
-        for (to, packet) in self.relay.take_packets() {
-            let mut ways = [leader, self.relay.via(to)].into_iter().flatten();
+        let packets: Vec<(PeerId, Packet)> = self.relay.connections.take_packets().collect();
+        for (to, packet) in packets {
+            let mut ways = [leader, self.relay.via.get(&to).copied()].into_iter().flatten();
             if let Some(way) = ways.find(|way| *way != to && self.contacts.is_linked(*way)) {
-                self.mention(way, &Body::Relay { from, to, packet });
+                self.send_unreliable(way, &Body::Relay { from, to, packet });
             }
         }
     }
@@ -249,7 +199,7 @@ mod tests {
     fn unsent_relayed_packet_panics() {
         let mut relay = Relay::new();
         relay.check();
-        relay.beat([PeerId::new(2)].into_iter(), |_| false, PeerId::new(1), Time::ZERO);
+        relay.connections.connect(PeerId::new(2), PeerId::new(1), Time::ZERO);
         relay.check();
     }
 }

@@ -15,7 +15,7 @@ impl Node {
         let orders = self.orders.revocations.len() + self.orders.removals.len();
         let clusters = self.incidents.foreign.len() + self.incidents.beside.len() + self.others.hosts.len();
         let hosts = contacts + self.relay.retained() + self.membership.dialled.len() + clusters;
-        let resources = parts + self.parts.rations.len() + self.detached.orphans() + self.takeover.retained();
+        let resources = parts + self.parts.rations.len() + self.detached.orphans.len() + self.takeover.retained();
         registry + hosts + resources + self.survey.retained() + orders
     }
 }

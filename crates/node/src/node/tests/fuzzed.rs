@@ -15,7 +15,6 @@ use crate::testing::fuzz::Fuzzer;
 
 const MAX_RETAINED: usize = 20_000;
 const MOST_DIALS: usize = 400;
-
 const NINE: u64 = 9;
 
 struct Run {
