@@ -158,17 +158,17 @@ impl Node {
         for (ticket, claim) in claims.collect::<Vec<_>>() {
             // A request that is not in the queue is on its way to the coordinator, or its token is on its way here.
             if let Some(&ahead) = places.get(&claim) {
-                let comes = queue.locations.iter().any(|location| location.free && location.next == Some(claim));
-                self.set_position(ticket, ahead, comes);
+                let is_on_way = queue.locations.iter().any(|location| location.free && location.next == Some(claim));
+                self.set_position(ticket, ahead, is_on_way);
             }
         }
     }
 
-    /// A client that does not wait fails, unless a free token is on its way to it.
-    fn set_position(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
+    /// Updates a position. A client that does not wait fails, unless a free token is on its way to it.
+    fn set_position(&mut self, ticket: TicketId, ahead: u32, is_on_way: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
-        if entry.wanted.wait == Wait::Try && !comes {
+        if entry.wanted.wait == Wait::Try && !is_on_way {
             return self.end(ticket, Error::NotAcquired { name, place: Some(ahead) });
         }
         if let Some((true, first)) = self.clients.place(ticket, ahead, self.now) {
@@ -230,8 +230,8 @@ impl Node {
         }
     }
 
-    /// If the session is about to expire, so that the client would have to stop at once, the next renewal grants the
-    /// ticket.
+    /// Starts the lease and notifies the client. If the session is about to expire, so that the client would have to
+    /// stop at once, the next renewal does so.
     pub(crate) fn confirm(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };

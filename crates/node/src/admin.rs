@@ -102,7 +102,8 @@ impl Orders {
 }
 
 impl Node {
-    /// Without a quorum, the session may remain valid for its whole length, so the call has a timeout of its own.
+    /// Queries the registry for a call. Without a quorum, the session may remain valid for its whole length, so the
+    /// call has a timeout of its own.
     pub(crate) fn query_for(&mut self, call: u64, look: Look, ask: Ask) {
         if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
@@ -143,7 +144,7 @@ impl Node {
         }
     }
 
-    /// A later generation may have another number of slots.
+    /// Names the generation that was found: a later one may have another number of slots.
     pub(crate) fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -156,7 +157,7 @@ impl Node {
         self.query_for(call, Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer));
     }
 
-    /// Detached grants are ended by their fencing numbers, parties by the participation that was found. Later ones are
+    /// Ends detached grants by their fencing numbers, and parties by the participation that was found. Later ones are
     /// not affected.
     pub(crate) fn on_evict_found(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
         let Some(found) = page.resources.into_iter().next() else {
@@ -256,10 +257,10 @@ impl Node {
     fn stop_holder(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let ticket = self.clients.holder(resource, fencing)?;
         let entry = self.clients.get(ticket)?;
-        let (name, sent, detached) = (entry.wanted.name.clone(), entry.is_notified(), entry.is_detached());
+        let (name, notified, detached) = (entry.wanted.name.clone(), entry.is_notified(), entry.is_detached());
         let why = Error::Revoked { name: name.clone(), forced: false };
         let until = self.clients.revoke(ticket)?;
-        if !sent {
+        if !notified {
             self.timers.set(Alarm::Ticket(ticket), until);
             self.on_lost(ticket, name, why.clone());
         }
@@ -279,8 +280,8 @@ impl Node {
         }
     }
 
-    /// A detached grant can be ended by its fencing number if the session that granted it is no party; a party may have
-    /// its token.
+    /// Ends a detached grant by its fencing number if the session that granted it is no party; a party may have its
+    /// token.
     pub(crate) fn on_revoke_found(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.orders.revocations.get(&call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);

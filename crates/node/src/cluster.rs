@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use peerlock_registry::{self as registry, Info, Look, MOST_HOSTS, MOST_ON_PAGE, Page, SessionId, Ttl, View, VoterId};
+use peerlock_registry::{Info, Look, MOST_HOSTS, MOST_ON_PAGE, Page, SessionId, Ttl, View, VoterId};
 use peerlock_types::{Key, PeerId, Span, Time};
 
 use crate::links::contacts::Contact;
@@ -145,16 +145,17 @@ impl Node {
     }
 
     pub(crate) fn look_again(&mut self) {
-        let at = self.now + LOOK_AGAIN;
-        if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|next| next > at) {
-            self.timers.set(Alarm::Look, at);
-        }
+        self.look_within(LOOK_AGAIN);
     }
 
     pub(crate) fn look_soon(&mut self) {
-        let soon = self.now + LOOK_SOON;
-        if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|at| at > soon) {
-            self.timers.set(Alarm::Look, soon);
+        self.look_within(LOOK_SOON);
+    }
+
+    fn look_within(&mut self, span: Span) {
+        let at = self.now + span;
+        if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|next| next > at) {
+            self.timers.set(Alarm::Look, at);
         }
     }
 
@@ -251,7 +252,7 @@ impl Node {
         let address = self.membership.addresses().first().cloned().unwrap_or_default();
         let known_of = Known::of(view);
         let mine = self.peer_view(&known_of, me, address, now.since(Time::ZERO));
-        let known: std::collections::BTreeSet<PeerId> = {
+        let known: BTreeSet<PeerId> = {
             let members = view.into_iter().flat_map(|view| view.members.iter().map(|(host, _)| *host));
             members.chain(self.contacts.all().map(|(host, _)| host)).filter(|host| *host != me).collect()
         };
@@ -274,15 +275,15 @@ impl Node {
         let contact = self.contacts.get(peer);
         // A host with a session is up, unless we lost its connection recently. Voters would be connected; without a
         // session of our own the view is outdated.
-        let is_notified = self.session_state.session().is_some() && !self.cached_view.registry_hosts.contains(&peer);
+        let trusts_view = self.session_state.session().is_some() && !self.cached_view.registry_hosts.contains(&peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;
         let is_lost = contact.is_some_and(|contact| contact.is_lost && is_recent(contact));
-        let up = peer == self.host() || is_linked || is_notified && session.is_some() && !is_lost;
-        let sent = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
+        let up = peer == self.host() || is_linked || trusts_view && session.is_some() && !is_lost;
+        let registered = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
         PeerView {
             peer,
-            address: if address.is_empty() { sent } else { address },
+            address: if address.is_empty() { registered } else { address },
             up,
             since: since.into(),
             is_me: peer == self.host(),
@@ -307,8 +308,13 @@ impl Node {
     pub(crate) fn on_listed(&mut self, call: u64, page: &Page) {
         let here = self.clients.resources().map(|(key, _, holding, waiting)| (key, (holding, waiting)));
         let here: BTreeMap<Key, (usize, usize)> = here.collect();
-        let listed = page.resources.iter().filter_map(|resource| listed(resource, &here)).collect();
-        self.answer_caller(call, Ok(Answer::Listed(listed)));
+        let listed = page.resources.iter().filter_map(|resource| {
+            let name: Name = resource.name.as_str().parse().ok()?;
+            let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();
+            let recovering = !resource.closed && resource.coordinator.is_some();
+            Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
+        });
+        self.answer_caller(call, Ok(Answer::Listed(listed.collect())));
     }
 
     /// Returns the resources that were requested at this peer, by name.
@@ -338,13 +344,6 @@ impl<'a> Known<'a> {
         let sessions = sessions.collect();
         Self { view, members, sessions }
     }
-}
-
-fn listed(resource: &registry::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
-    let name: Name = resource.name.as_str().parse().ok()?;
-    let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();
-    let recovering = !resource.closed && resource.coordinator.is_some();
-    Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
 }
 
 fn has(voter_list: &[(VoterId, PeerId)], peer: PeerId) -> bool {

@@ -45,7 +45,7 @@ impl Detached {
         self.index = Some(self.index.map_or(index, |all| all.min(index)));
     }
 
-    /// Not if the pages are older than a returned grant.
+    /// Returns all reported grants, unless the pages are older than a returned grant.
     fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
         self.is_known = true;
         let (found, index) = (take(&mut self.found), self.index.take());
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// A dropped grant cannot be renewed: its slot is released.
+    /// Releases the slot of a dropped grant, which cannot be renewed.
     pub(crate) fn on_attached(&mut self, name: &Name, fencing: u64) {
         self.takeover.settle(name, fencing);
         if let Some(alias) = self.detached.ending.remove(&(name.key(), fencing)) {
@@ -180,7 +180,7 @@ impl Node {
         }
     }
 
-    /// Only the registry knows the deadlines of returned grants.
+    /// Queries returned grants again: only the registry knows their deadlines.
     pub(crate) fn look_at_returned(&mut self) {
         let is_asking = self.session_state.is_asking(&Ask::Returned);
         if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
@@ -238,7 +238,7 @@ impl Node {
         }
     }
 
-    /// A returned grant that is missing has ended, unless the reporting voter is behind.
+    /// Ends returned grants that are missing, unless the reporting voter is behind.
     fn end_returned(&mut self) {
         let Some(found) = self.detached.end_pages() else { return };
         let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !found.contains(&(*resource, *fencing));

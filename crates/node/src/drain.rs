@@ -52,9 +52,10 @@ impl Node {
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
     }
 
-    /// Once no request about a detached grant is pending: a grant that is persisted late would have no owner.
+    /// Ends the session of a leaving node once no request about a detached grant is pending: a grant that is persisted
+    /// late would have no owner.
     pub(crate) fn stop_if_nothing_is_owed(&mut self) -> bool {
-        let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
+        let stops = self.phase == Phase::Leaving && !self.session_state.leaves && !self.session_state.owes();
         if stops {
             self.session_state.stop(self.now);
         }

@@ -70,14 +70,14 @@ impl Incidents {
         self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs))
     }
 
-    /// Our cluster was reportedly recovered while our session is valid. Returns `None` as long as no later renewal
-    /// contradicts that, otherwise whether it is new.
+    /// Records a report that our cluster was recovered while our session is valid. Returns `None` as long as no later
+    /// renewal contradicts it, otherwise whether it is new.
     pub fn meet_beside(&mut self, theirs: ClusterId, confirmed: Time, now: Time) -> Option<bool> {
         if self.beside.len() >= MOST_FOREIGN && !self.beside.contains_key(&theirs) {
             return None;
         }
-        let (first, is_notified) = self.beside.entry(theirs).or_insert((now, false));
-        (confirmed > *first).then(|| !std::mem::replace(is_notified, true))
+        let (first, is_logged) = self.beside.entry(theirs).or_insert((now, false));
+        (confirmed > *first).then(|| !std::mem::replace(is_logged, true))
     }
 
     /// Returns whether this recovery was first reported at least this long ago.
@@ -131,8 +131,8 @@ impl Node {
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
 
-    /// If a party is disconnected, `ends` is the time until its session has expired, an election included: it may have
-    /// led the registry.
+    /// Describes an awaited party. If it is disconnected, `ends` is the time until its session has expired, an election
+    /// included: it may have led the registry.
     pub(crate) fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
         let last = self.cached_view.sessions_of(peer).next_back();
@@ -141,10 +141,6 @@ impl Node {
         let ends = patience(ttl, registry.slack) + registry.tick * (2 * registry.election_ticks as u64);
         let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
         Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
-    }
-
-    pub(crate) fn watch_health(&mut self) {
-        self.timers.set(Alarm::Health, self.now + INCIDENT);
     }
 
     pub(crate) fn on_health_alarm(&mut self) {
@@ -209,15 +205,15 @@ impl Node {
         }
     }
 
-    /// Without a session, only a resource with waiters is stalled.
+    /// Returns why a resource is stalled. Without a session, only a resource with waiters is.
     fn stall(&self, name: &Name, key: Key, problem: Option<&Error>, now: Time) -> Option<Stall> {
         let why = match problem {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,
             None => {
                 let counts = self.parts.get(key).and_then(|part| Some((part.opened, part.custody.missing()?)));
                 let ours = counts.map(|(since, asked)| (since, asked.iter().map(|session| session.peer).collect()));
-                let sent = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
-                let (since, hosts) = ours.or_else(sent)?;
+                let silent = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
+                let (since, hosts) = ours.or_else(silent)?;
                 self.recovering(name.clone(), since, &hosts)
             }
         };

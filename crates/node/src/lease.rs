@@ -76,11 +76,11 @@ impl Lease {
     }
 
     pub fn renew(&mut self, now: Time) -> bool {
-        let stands = self.lost.is_none() && now < self.last_call();
-        if stands {
+        let is_valid = self.lost.is_none() && now < self.last_call();
+        if is_valid {
             self.renewed = now;
         }
-        stands
+        is_valid
     }
 
     pub fn extend(&mut self, bound: Bound) -> bool {

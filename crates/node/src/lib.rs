@@ -7,8 +7,8 @@
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
-//! [`Node::step`] is the only entry point: one match, whose arms call one of these flows. Each file begins with the
-//! steps and messages of its flow, and has its state.
+//! The life of one request is in `docs/design/overview.md`. [`Node::step`] is the only entry point: one match, whose
+//! arms call one of these flows. Each file begins with the steps and messages of its flow, and has its state.
 //!
 //! ```text
 //!   acquire.rs    from a request to a confirmed grant             clients.rs, lease.rs: tickets and leases
@@ -25,28 +25,6 @@
 //!   drain.rs      drain, leave
 //!   links.rs      which peers are connected                       links/: join, relay, contacts, link
 //!   testing.rs    fuzzing member, mutations
-//! ```
-//!
-//! A request for a new resource, and one from a second peer:
-//!
-//! ```text
-//!   client           node A                         the registry (A's own voter, or others)
-//!   │ Acquire          │                              │
-//!   ├─────────────────►│ Join(r, 1 slot)              │
-//!   │                  ├─────────────────────────────►│  log entry: r is created, A is a party
-//!   │                  │   Joined; event: opened(1)   │
-//!   │                  │◄─────────────────────────────┤
-//!   │ Granted          │ Close(1)                     │  A counts: no other party, so it creates the token
-//!   │◄─────────────────┼─────────────────────────────►│
-//!   │                  │                              │
-//!   │                  │      node B                  │  a client of B requests a slot
-//!   │                  │        │ Join(r)             │
-//!   │                  │        ├────────────────────►│
-//!   │                  │        │  Joined: coordinator A
-//!   │                  │ request│◄────────────────────┤
-//!   │ Release          │◄───────┤                     │
-//!   ├─────────────────►│ token  │                     │  no log entry: tokens move from peer to peer
-//!   │                  ├───────►│ Granted, at B       │
 //! ```
 //!
 //! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It

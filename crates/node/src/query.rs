@@ -127,7 +127,8 @@ impl Survey {
         self.last_question
     }
 
-    /// Each question marks the coordinator as silent until it is answered, so the caller judges the duration.
+    /// Returns the hosts that a resource waits for. Each question marks the coordinator as silent until it is answered,
+    /// so the caller judges the duration.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
@@ -142,9 +143,9 @@ impl Survey {
     fn on_report(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
-        let is_update = number > watched.answered;
+        let is_new = number > watched.answered;
         watched.answered = watched.answered.max(number);
-        Some((resource, is_update))
+        Some((resource, is_new))
     }
 
     fn on_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) {
@@ -179,7 +180,7 @@ impl Query {
         }
     }
 
-    /// Hosts of detached grants, whose clients may hold a slot without a token there.
+    /// Returns the hosts of detached grants, whose clients may hold a slot without a token there.
     fn detached_at(&self) -> impl Iterator<Item = PeerId> {
         self.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host))
     }
@@ -252,10 +253,10 @@ impl Query {
         }
         for grant in &found.detached {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
-                let sent = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
+                let reported = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 // The grant ID is the client's secret.
                 let unknown = || ClientView { fencing: Some(grant.fencing), ..ClientView::default() };
-                let client = sent.unwrap_or_else(unknown);
+                let client = reported.unwrap_or_else(unknown);
                 let (peer, host) = (grant.host, host_of(grant.host));
                 let (slot, free, detached, client) = (grant.slot, false, true, Some(client));
                 holders.push(SlotView { slot, peer, host, free, detached, client });

@@ -72,13 +72,13 @@ impl Parts {
         self.parts.iter()
     }
 
-    pub fn open(&mut self, me: Session, name: &Name, inside: &[(Ticket, Grant)], now: Time) {
+    pub fn open(&mut self, me: Session, name: &Name, taken_over: &[(Ticket, Grant)], now: Time) {
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
             // Its earlier state in this session is void.
             let custody = match self.given_up.remove(&name.key()) {
-                Some(before) if inside.is_empty() => Custody::returning(me, config, before.memory),
-                Some(_) | None => Custody::taking_over(me, config, inside),
+                Some(before) if taken_over.is_empty() => Custody::returning(me, config, before.memory),
+                Some(_) | None => Custody::taking_over(me, config, taken_over),
             };
             Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
         });
@@ -130,13 +130,13 @@ impl Parts {
         self.given_up.get(&resource)
     }
 
-    /// The coordinator of this generation may ask for a part that was given up.
+    /// Returns whether the coordinator of this generation may ask for a part that was given up.
     pub fn was_given_up_in(&self, resource: Key, generation: u64) -> bool {
         self.given_up.get(&resource).is_some_and(|given_up| given_up.memory.counts(generation))
     }
 
-    /// Only messages that accumulate are refused: replies and tokens are bounded, and a census or a slot waits for
-    /// them. Items are counted only when the estimate exceeds the limit.
+    /// Returns whether a message is accepted. Only those that accumulate are refused: replies and tokens are bounded,
+    /// and a census or a slot waits for them. Items are counted only when the estimate exceeds the limit.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -167,10 +167,10 @@ impl Node {
         self.open_part_with(name, &[]);
     }
 
-    pub(crate) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
+    pub(crate) fn open_part_with(&mut self, name: &Name, taken_over: &[(Ticket, Grant)]) {
         let Some(session) = self.session_state.session() else { return };
         let me = self.session_of((session, self.host()));
-        self.parts.open(me, name, inside, self.now);
+        self.parts.open(me, name, taken_over, self.now);
     }
 
     /// Only a resource that we have asked to join accepts messages: others are for an earlier session.
@@ -251,7 +251,7 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// A lost message may have contained a token, so the resource is counted again: at once if the process continues;
+    /// Counts resources again whose lost messages may have contained a token: at once if the process continues;
     /// otherwise the end of its session causes that, unless it had left in good order. A lost `Census` is sent again to
     /// the next process, whose session it may name.
     pub(crate) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
@@ -273,8 +273,8 @@ impl Node {
         }
     }
 
-    /// Until the session of an ended process expires, a census would wait for it, and its end opens a generation
-    /// anyway.
+    /// Requests another generation after a while. Until the session of an ended process expires, a census would wait
+    /// for it, and its end opens a generation anyway.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
         self.timers.set_if_none(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
@@ -296,7 +296,7 @@ impl Node {
         }
     }
 
-    /// The next request joins again.
+    /// Quits unused resources. The next request joins again.
     pub(crate) fn give_up_unused(&mut self) {
         let nothing = self.parts.iter().filter(|(_, part)| part.custody.is_nothing()).map(|(resource, _)| *resource);
         for resource in nothing.collect::<Vec<_>>() {

@@ -16,7 +16,7 @@ use crate::{Answer, Effect, Error, Event, Name};
 
 impl Node {
     pub(crate) fn release(&mut self, call: Option<u64>, ticket: TicketId) {
-        let stands = match self.clients.get(ticket).map(|entry| &entry.stage) {
+        let is_valid = match self.clients.get(ticket).map(|entry| &entry.stage) {
             Some(Stage::Held { lease, .. }) => lease.lost.is_none(),
             Some(Stage::Waiting { .. } | Stage::Entering { .. }) => true,
             None => false,
@@ -24,7 +24,7 @@ impl Node {
         let why = self.why_not(ticket);
         self.finish(ticket, Error::Lost, true);
         if let Some(call) = call {
-            self.answer(call, if stands { Ok(Answer::Released) } else { Err(why) });
+            self.answer(call, if is_valid { Ok(Answer::Released) } else { Err(why) });
         }
     }
 

@@ -11,7 +11,7 @@ use std::mem::take;
 
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};
-use peerlock_registry::{self as registry, Command, Found, Label, Outcome, Output, Refusal, SessionId};
+use peerlock_registry::{self as registry, Command, Found, Identity, Label, Outcome, Output, Refusal, SessionId};
 use peerlock_types::{PeerId, Span};
 
 use crate::health::INCIDENT;
@@ -48,7 +48,8 @@ impl Node {
         match turn {
             // If this process is killed now, the next one has to replace this session.
             SessionChange::Opened(session) => {
-                let (cluster, ttl) = (self.session_state.cluster_of_session(), self.session_state.session_ttl());
+                // The cluster ID may not be recorded yet on the host that creates the cluster.
+                let Identity { cluster, ttl, .. } = self.session_state.identity;
                 self.takeover.on_opened(cluster, session, ttl);
             }
             SessionChange::Valid(_) => self.on_session(),

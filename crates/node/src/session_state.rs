@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use peerlock_registry::wire::Malformed;
 use peerlock_registry::{
-    ClusterId, Command, Config, Identity, Info, Label, Look, Member, Output, Registry, SessionId, Ttl, file,
+    ClusterId, Command, Config, Identity, Info, Label, Look, Member, Output, Registry, SessionId, file,
 };
 use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
@@ -91,7 +91,7 @@ enum Phase {
 }
 
 pub struct SessionState {
-    identity: Identity,
+    pub(crate) identity: Identity,
     config: Config,
     rng: Rng,
     origin: Origin,
@@ -106,7 +106,7 @@ pub struct SessionState {
     session: Option<(SessionId, Time)>,
     since: Time,
     /// The node is stopping: no other session is used.
-    leaves: bool,
+    pub(crate) leaves: bool,
     asks: BTreeMap<u64, Ask>,
 }
 
@@ -194,12 +194,6 @@ impl SessionState {
     /// Returns our cluster, if its ID may be sent.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.is_recorded.then_some(self.identity.cluster)
-    }
-
-    /// The host that creates a cluster may have a session before the ID is recorded: its voter's file names the
-    /// cluster.
-    pub fn cluster_of_session(&self) -> ClusterId {
-        self.identity.cluster
     }
 
     /// Returns how many hosts must meet before one creates a cluster, and its ID.
@@ -310,10 +304,6 @@ impl SessionState {
         self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
     }
 
-    pub fn session_ttl(&self) -> Ttl {
-        self.identity.ttl
-    }
-
     pub fn confirmed(&self, bound: Bound) -> Time {
         Time::from_nanos(bound.until.as_nanos().saturating_sub(self.ttl().as_nanos()))
     }
@@ -342,10 +332,10 @@ impl SessionState {
     pub fn turn(&mut self, now: Time) -> Option<SessionChange> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
-        let stands = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
-        match (self.session, stands) {
+        let valid = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
+        match (self.session, valid) {
             (Some((mine, until)), Some((session, later))) if mine == session => {
-                self.session = stands;
+                self.session = valid;
                 (later > until).then(|| self.bound().map(SessionChange::Renewed))?
             }
             (Some((_, until)), _) => {
@@ -363,21 +353,17 @@ impl SessionState {
                 self.opened.map(SessionChange::Opened)
             }
             (None, Some((session, _))) => {
-                (self.session, self.since) = (stands, now);
+                (self.session, self.since) = (valid, now);
                 Some(SessionChange::Valid(session))
             }
             (None, None) => None,
         }
     }
 
-    /// A request about a detached grant is pending. It has no effect without a session.
+    /// Returns whether a request about a detached grant is pending. It has no effect without a session.
     pub fn owes(&self) -> bool {
         self.session.is_some()
             && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::DropDetached(..)))
-    }
-
-    pub fn is_stopping(&self) -> bool {
-        self.leaves
     }
 
     /// Ends the session, opens no other, and transfers the leadership of the registry.
@@ -400,7 +386,7 @@ impl SessionState {
         self.joined()?.registry()?.halted()
     }
 
-    /// From our own voter, or else potential voters that do not answer.
+    /// Returns the voters according to our own voter, or else potential voters that do not answer.
     pub fn voters(&self, now: Time) -> Vec<PeerId> {
         let Some(member) = self.joined() else { return Vec::new() };
         match member.registry() {

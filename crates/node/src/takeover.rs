@@ -33,7 +33,7 @@
 //! owed grant.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::vec::Drain;
+use std::mem::take;
 
 use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
@@ -89,7 +89,7 @@ impl Predecessor {
 pub struct Since(i64);
 
 impl Since {
-    /// From nanoseconds since the clock's origin, or before it.
+    /// Creates a time from nanoseconds since the clock's origin.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
@@ -188,7 +188,7 @@ pub(crate) struct Takeover {
     void: Vec<String>,
     pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.
-    said: BTreeMap<PeerId, usize>,
+    buffered: BTreeMap<PeerId, usize>,
     pub(crate) missed: BTreeMap<(PeerId, Key), u64>,
     resumes: Vec<(u64, Name, String)>,
     /// The recorded grants of this process, in both directions.
@@ -213,7 +213,7 @@ impl Takeover {
         Self { predecessor, unseen: owed.clone(), owed, ..Self::default() }
     }
 
-    /// Of this cluster, and without too many resources.
+    /// Returns the predecessor for a session request in this cluster, unless it has too many resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -233,7 +233,7 @@ impl Takeover {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         self.void.extend(grants.into_iter().map(|record| record.note));
         self.unseen.clear();
-        self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
+        self.void.extend(take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
     pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
@@ -241,17 +241,13 @@ impl Takeover {
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
     }
 
-    /// The first session ended before it was valid: the grants are lost.
+    /// Ends a takeover whose session ended before it was valid: the grants are lost.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes =
             self.predecessor.take().into_iter().flat_map(|predecessor| predecessor.grants).map(|record| record.note);
         self.out.extend(notes.map(|note| JournalEntry::Over { note }));
-        drop((self.take_early(), self.take_missed()));
-        std::mem::take(&mut self.resumes)
-    }
-
-    pub fn take_out(&mut self) -> Drain<'_, JournalEntry> {
-        self.out.drain(..)
+        (self.buffered, self.early, self.missed) = <_>::default();
+        take(&mut self.resumes)
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -272,9 +268,9 @@ impl Takeover {
             custody::Body::Census { .. } | custody::Body::Update(_) | custody::Body::Dropped { .. }
         );
         if is_ours && can_matter {
-            let said = self.said.entry(from).or_default();
-            if *said < MOST_EARLY {
-                *said += 1;
+            let buffered = self.buffered.entry(from).or_default();
+            if *buffered < MOST_EARLY {
+                *buffered += 1;
                 self.early.push((from, resource, message.clone()));
             } else {
                 let latest = self.missed.entry((from, resource)).or_default();
@@ -302,39 +298,13 @@ impl Takeover {
         let over = grants.iter().filter(|record| record.until <= now).map(|record| record.note.clone());
         self.out.extend(over.map(|note| JournalEntry::Over { note }));
         let of = |name: &Name| {
-            let stands = |record: &&GrantRecord| record.name == *name && record.until > now;
-            let comes = |record: &&GrantRecord| self.resumes.iter().any(|(_, _, note)| *note == record.note);
-            let counts = |record: &&GrantRecord| stands(record) && (!makes(Mutation::OnlyPresented) || comes(record));
+            let is_valid = |record: &&GrantRecord| record.name == *name && record.until > now;
+            let has_resumed = |record: &&GrantRecord| self.resumes.iter().any(|(_, _, note)| *note == record.note);
+            let counts =
+                |record: &&GrantRecord| is_valid(record) && (!makes(Mutation::OnlyPresented) || has_resumed(record));
             grants.iter().filter(counts).cloned().collect()
         };
         names(&grants).into_iter().map(|name| (name.clone(), of(&name))).collect()
-    }
-
-    pub fn await_client(&mut self, ticket: TicketId, note: String) {
-        self.note(ticket, note);
-        self.awaited.insert(ticket);
-    }
-
-    pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
-        self.said.clear();
-        std::mem::take(&mut self.early)
-    }
-
-    /// Returns the latest generation of dropped messages: one may have been a census, which is sent only once.
-    pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
-        std::mem::take(&mut self.missed)
-    }
-
-    pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
-        std::mem::take(&mut self.resumes)
-    }
-
-    pub fn ticket(&self, note: &str) -> Option<TicketId> {
-        self.tickets.get(note).copied()
-    }
-
-    pub fn come(&mut self, ticket: TicketId) -> bool {
-        self.awaited.remove(&ticket)
     }
 
     fn note(&mut self, ticket: TicketId, note: String) {
@@ -390,7 +360,7 @@ impl Takeover {
     }
 
     pub fn on_all_known(&mut self) {
-        for (name, fencing) in std::mem::take(&mut self.unseen) {
+        for (name, fencing) in take(&mut self.unseen) {
             self.settle(&name, fencing);
         }
     }
@@ -403,7 +373,7 @@ impl Takeover {
         assert_eq!(self.written.len(), self.tickets.len(), "a grant ID is not recorded");
         let awaits = |ticket| self.written.contains_key(ticket);
         assert!(self.awaited.iter().all(awaits), "an awaited grant is not recorded");
-        assert_eq!(self.said.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
+        assert_eq!(self.buffered.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
         for (call, ..) in &self.resumes {
             assert!(self.is_waiting() && has_alarm(*call), "resume {call} waits without a takeover or a timer");
         }
@@ -418,7 +388,7 @@ impl Takeover {
     }
 }
 
-/// Differs from all grant IDs.
+/// Returns the ID of an owed grant's record, which differs from all grant IDs.
 fn owed_as(name: &Name, fencing: u64) -> String {
     format!("owed {fencing} {name}")
 }
@@ -431,7 +401,7 @@ fn names(grants: &[GrantRecord]) -> Vec<Name> {
 }
 
 impl Node {
-    /// From before its first census, this process reports all grants that may be held.
+    /// Continues the predecessor's grants: from before its first census, this process reports all that may be held.
     pub(crate) fn take_over(&mut self) {
         if !self.session_state.is_first() {
             let waiting = self.takeover.renounce();
@@ -439,23 +409,26 @@ impl Node {
         }
         let Some(bound) = self.session_state.bound() else { return };
         for (name, grants) in self.takeover.inherit(self.now) {
-            let mut inside: Vec<(Ticket, Grant)> = Vec::new();
+            let mut taken_over: Vec<(Ticket, Grant)> = Vec::new();
             for record in grants {
                 let (ticket, look) = self.clients.inherit(&record, self.now, bound);
                 self.timers.set(Alarm::Ticket(ticket), look);
-                self.takeover.await_client(ticket, record.note.clone());
+                self.takeover.note(ticket, record.note.clone());
+                self.takeover.awaited.insert(ticket);
                 self.effects.push(Effect::Inherited { ticket, note: record.note });
-                inside.extend(self.clients.give_alias(ticket).map(|alias| (alias, record.grant)));
+                taken_over.extend(self.clients.give_alias(ticket).map(|alias| (alias, record.grant)));
             }
-            self.open_part_with(&name, &inside);
+            self.open_part_with(&name, &taken_over);
         }
-        for (from, resource, message) in self.takeover.take_early() {
+        self.takeover.buffered.clear();
+        for (from, resource, message) in take(&mut self.takeover.early) {
             self.on_part_message(from, resource, message);
         }
-        for ((_, resource), generation) in self.takeover.take_missed() {
+        // One of the dropped messages may have been a census, which is sent only once.
+        for ((_, resource), generation) in take(&mut self.takeover.missed) {
             self.recount(resource, generation);
         }
-        self.takeover.take_resumes().into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
+        take(&mut self.takeover.resumes).into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
     }
 
     pub(crate) fn resume(&mut self, call: u64, name: Name, note: String) {
@@ -466,7 +439,7 @@ impl Node {
             };
         }
         let is_it = |ticket: &TicketId| self.clients.get(*ticket).is_some_and(|entry| entry.wanted.name == name);
-        let ticket = self.takeover.ticket(&note).filter(is_it);
+        let ticket = self.takeover.tickets.get(&note).copied().filter(is_it);
         let Some(ticket) = ticket else { return self.refuse_to_resume(call, Error::Lost) };
         let Some(lease) = self.clients.resume(ticket, self.now) else {
             let why = self.why_not(ticket);
@@ -476,7 +449,7 @@ impl Node {
         self.timers.set(Alarm::Ticket(ticket), lease.next());
         self.answer(call, Ok(Answer::Ticket(ticket)));
         let until = lease.deadline();
-        self.effects.push(match self.takeover.come(ticket) {
+        self.effects.push(match self.takeover.awaited.remove(&ticket) {
             true => Effect::Granted { ticket, until },
             false => Effect::Renewed { ticket, until },
         });
@@ -502,7 +475,7 @@ impl Node {
     }
 
     pub(crate) fn write_down(&mut self, out: &mut Vec<Effect>) {
-        out.extend(self.takeover.take_out().map(Effect::Record));
+        out.extend(self.takeover.out.drain(..).map(Effect::Record));
         for effect in &self.effects {
             match *effect {
                 Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
@@ -513,7 +486,7 @@ impl Node {
             }
         }
         if !makes(Mutation::AnsweredBeforeRecorded) {
-            out.extend(self.takeover.take_out().map(Effect::Record));
+            out.extend(self.takeover.out.drain(..).map(Effect::Record));
         }
     }
 }
@@ -526,7 +499,8 @@ mod tests {
 
     fn takeover() -> Takeover {
         let mut takeover = Takeover::new(None, "boot");
-        takeover.await_client(TICKET, "a".to_owned());
+        takeover.note(TICKET, "a".to_owned());
+        takeover.awaited.insert(TICKET);
         takeover.check(|ticket| ticket == TICKET, |_| true);
         takeover
     }
@@ -536,8 +510,8 @@ mod tests {
         let mut takeover = takeover();
         takeover.on_over(TICKET);
         takeover.check(|_| false, |_| false);
-        assert_eq!(takeover.ticket("a"), None);
-        assert!(takeover.take_out().eq([JournalEntry::Over { note: "a".to_owned() }]));
+        assert!(takeover.tickets.is_empty());
+        assert_eq!(takeover.out, [JournalEntry::Over { note: "a".to_owned() }]);
     }
 
     #[test]
@@ -545,7 +519,7 @@ mod tests {
         let mut takeover = takeover();
         takeover.resumes.extend([7, 8, 7].map(|call| (call, "r".parse().unwrap(), "a".to_owned())));
         assert!(takeover.give_up(7) && !takeover.give_up(7));
-        assert_eq!(takeover.take_resumes().len(), 1);
+        assert_eq!(take(&mut takeover.resumes).len(), 1);
         takeover.check(|_| true, |_| false);
     }
 
@@ -583,7 +557,7 @@ mod tests {
     #[should_panic(expected = "not counted by sender")]
     fn uncounted_early_messages_panic() {
         let mut takeover = takeover();
-        takeover.said.insert(PeerId::new(2), 1);
+        takeover.buffered.insert(PeerId::new(2), 1);
         takeover.check(|_| true, |_| true);
     }
 

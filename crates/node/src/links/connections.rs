@@ -486,19 +486,19 @@ mod tests {
 
     #[test]
     fn silent_peer_is_given_up_soon_after_recent_data() {
-        for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
+        for (before, sends, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
-            if is_notified {
+            if sends {
                 one.send(peer(2), 1, vec![7], now);
             }
-            let first = now + if is_notified { BEAT / 2 } else { BEAT };
+            let first = now + if sends { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));
                 one.packets.clear();
                 one.changes.iter().any(|change| matches!(change, Change::Down(..)))
             };
-            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {is_notified}");
+            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {sends}");
         }
     }
 }

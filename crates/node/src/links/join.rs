@@ -14,6 +14,7 @@ use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{PeerId, Span, Time};
 
 use super::contacts::Update;
+use crate::health::INCIDENT;
 use crate::node::{Alarm, Node, Phase};
 use crate::wire::Body;
 use crate::{Effect, Error, Event, NetEvent, Notice};
@@ -74,7 +75,7 @@ impl Others {
         }
     }
 
-    /// There is a member of our cluster now.
+    /// Removes entries that belong to a member of our cluster.
     pub fn on_member(&mut self, host: PeerId, address: &str) {
         self.hosts.retain(|known, other| *known != host && other.address != address);
     }
@@ -86,7 +87,7 @@ impl Node {
         if self.session_state.seeks() && self.session_state.expects().is_none() {
             self.timers.set(Alarm::Join, self.now + self.config.join_timeout);
         }
-        self.watch_health();
+        self.timers.set(Alarm::Health, self.now + INCIDENT);
         self.timers.set(Alarm::Sweep, self.now + self.config.idle.min(Span::from_secs(3)));
         join.into_iter().for_each(|address| self.dial(address));
         self.try_to_found();
@@ -240,11 +241,10 @@ impl Node {
         if theirs.follows(ours)
             && let Some(bound) = self.session_state.bound()
         {
-            let Some(is_update) = self.incidents.meet_beside(theirs, self.session_state.confirmed(bound), self.now)
-            else {
+            let Some(is_new) = self.incidents.meet_beside(theirs, self.session_state.confirmed(bound), self.now) else {
                 return;
             };
-            if is_update {
+            if is_new {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
             return self.unexpected("a recovery of a cluster that has a quorum");
@@ -264,8 +264,8 @@ impl Node {
         }
     }
 
-    /// The host may have had a voter's file to recover the cluster from. Without a file or view of our own, following
-    /// cannot lose anything.
+    /// Returns whether a host may have had a voter's file to recover the cluster from. Without a file or view of our
+    /// own, following cannot lose anything.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.session_state.registry().map(|registry| registry.state().voter_records());
         let view = self.cached_view.voters_and_learners();

@@ -223,7 +223,7 @@ impl Link {
     }
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Received {
-        let last_received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
+        let received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
             let unsent = self.take_unsent();
             let lost = self.retained.drain(..).collect();
             *self = Self::of(self.mine);
@@ -251,7 +251,7 @@ impl Link {
         let first = self.sent - self.retained.len() as u64 + 1;
         let again = self.retained.len().saturating_sub(usize::from(makes(Mutation::Resend)));
         out.extend((first..).zip(&self.retained).take(again).map(|(number, body)| self.data(number, body.clone())));
-        last_received
+        received
     }
 
     /// Drops the first `has` messages. Returns false if fewer were sent.
@@ -287,12 +287,12 @@ mod tests {
         link: Link,
         wire: VecDeque<Frame>,
         said: u64,
-        last_received: Vec<u64>,
+        received: Vec<u64>,
     }
 
     impl End {
         fn new(process: u64) -> Self {
-            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, last_received: Vec::new() }
+            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, received: Vec::new() }
         }
 
         fn say(&mut self) {
@@ -332,12 +332,12 @@ mod tests {
             let frame = self.ends[from].wire.pop_front()?;
             let to = &mut self.ends[1 - from];
             let mut out = Vec::new();
-            let last_received = to.link.on_frame(frame, &mut out);
+            let received = to.link.on_frame(frame, &mut out);
             to.wire.extend(out);
-            if let Received::Body(body) = &last_received {
-                to.last_received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
+            if let Received::Body(body) = &received {
+                to.received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
             }
-            Some(last_received)
+            Some(received)
         }
 
         fn finish(&mut self) {
@@ -353,11 +353,7 @@ mod tests {
 
         fn check(&self) {
             for (from, to) in [(0, 1), (1, 0)] {
-                assert_eq!(
-                    self.ends[to].last_received,
-                    (1..=self.ends[from].said).collect::<Vec<_>>(),
-                    "{from} to {to}"
-                );
+                assert_eq!(self.ends[to].received, (1..=self.ends[from].said).collect::<Vec<_>>(), "{from} to {to}");
                 assert_eq!(self.ends[from].link.retained.len(), 0);
             }
         }
@@ -403,10 +399,10 @@ mod tests {
                         pair.ends[end].wire.extend(ack);
                     }
                     _ => {
-                        let last_received = pair.deliver(end);
+                        let received = pair.deliver(end);
                         assert!(
-                            !matches!(last_received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
-                            "seed {seed}: {last_received:?}"
+                            !matches!(received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
+                            "seed {seed}: {received:?}"
                         );
                     }
                 }
@@ -433,7 +429,7 @@ mod tests {
         pair.ends[0].say();
         pair.ends[1].say();
         pair.finish();
-        assert_eq!((&pair.ends[0].last_received[..], &pair.ends[1].last_received[..]), (&[1][..], &[3, 4][..]));
+        assert_eq!((&pair.ends[0].received[..], &pair.ends[1].received[..]), (&[1][..], &[3, 4][..]));
     }
 
     #[test]
@@ -458,8 +454,8 @@ mod tests {
         );
         pair.ends[1].say();
         pair.finish();
-        assert_eq!(pair.ends[1].last_received, [MAX_RETAINED as u64 + 1]);
-        assert_eq!(pair.ends[0].last_received, [1, 2, 3]);
+        assert_eq!(pair.ends[1].received, [MAX_RETAINED as u64 + 1]);
+        assert_eq!(pair.ends[0].received, [1, 2, 3]);
     }
 
     #[test]
@@ -474,8 +470,8 @@ mod tests {
         link.send(vec![2]).expect("there is room");
         link.down();
         link.up(None);
-        let last_received = link.on_frame(hello(Some((mine, 0))), &mut out);
-        assert_eq!((last_received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
+        let received = link.on_frame(hello(Some((mine, 0))), &mut out);
+        assert_eq!((received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
         let Frame::Hello { life, .. } = link.up(None) else { panic!("it begins with a hello") };
         assert!(life > mine, "another life");
         link.on_frame(hello(Some((mine, 0))), &mut out);
@@ -503,9 +499,9 @@ mod tests {
         ] {
             let mut link = Link::new(1, 0);
             link.up(None);
-            let last_received: Vec<Received> =
+            let received: Vec<Received> =
                 frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
-            assert!(matches!(last_received.last(), Some(Received::Unexpected(_))), "{frames:?}: {last_received:?}");
+            assert!(matches!(received.last(), Some(Received::Unexpected(_))), "{frames:?}: {received:?}");
             assert_eq!(
                 link.on_frame(data(2, 0), &mut Vec::new()),
                 Received::Nothing,

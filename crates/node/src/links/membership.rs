@@ -64,7 +64,8 @@ impl Membership {
         self.begin(address, Why::Given)
     }
 
-    /// Registered addresses take precedence over named ones. Returns the addresses to stop dialling and those to dial.
+    /// Dials registered addresses, which take precedence over named ones. Returns the addresses to stop dialling and
+    /// those to dial.
     pub fn dial_host(
         &mut self,
         host: PeerId,
@@ -73,8 +74,8 @@ impl Membership {
         let (mut over, mut due) = (Vec::new(), Vec::new());
         for address in addresses {
             if self.dialled.len() >= MOST_ADDRESSES && !self.dialled.contains_key(&address) {
-                let sent = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Event { .. }));
-                let weaker = sent.map(|(address, _)| address.clone());
+                let named = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Event { .. }));
+                let weaker = named.map(|(address, _)| address.clone());
                 weaker.iter().for_each(|address| _ = self.dialled.remove(address));
                 over.extend(weaker);
             }
@@ -137,7 +138,8 @@ impl Membership {
         self.dialled.get(address).and_then(Dialled::host)
     }
 
-    /// The predicate is given the host and, if that is the only reason to dial it, the address.
+    /// Returns the dialled addresses that satisfy the predicate. It is given the host and, if that is the only reason
+    /// to dial it, the address.
     pub fn dialled_at(&self, is_so: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
         let those = self.dialled.iter().filter(|(address, dialled)| {
             let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
@@ -163,7 +165,7 @@ impl Membership {
         self.spare.remove(address) && self.dial(address)
     }
 
-    /// Returns the named addresses to dial.
+    /// Dials the addresses that a greeting names, within limits.
     pub fn on_hosts(
         &mut self,
         from: PeerId,
@@ -177,14 +179,14 @@ impl Membership {
     }
 }
 
-/// A loopback address is replaced by the address at which we reached the peer that named it, so that peers that have
-/// met on one machine are found from others.
-fn from_here(sent: &str, sender: &str) -> String {
-    match (sent.parse::<SocketAddr>(), sender.parse::<SocketAddr>()) {
+/// Replaces a loopback address by the address at which we reached the peer that named it, so that peers that have met
+/// on one machine are found from others.
+fn from_here(named: &str, sender: &str) -> String {
+    match (named.parse::<SocketAddr>(), sender.parse::<SocketAddr>()) {
         (Ok(socket), Ok(sender)) if socket.ip().is_loopback() && !sender.ip().is_loopback() => {
             SocketAddr::new(sender.ip(), socket.port()).to_string()
         }
-        _ => sent.to_owned(),
+        _ => named.to_owned(),
     }
 }
 
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn loopback_address_is_translated_to_the_sender_host() {
-        for (sent, sender, expected) in [
+        for (named, sender, expected) in [
             ("127.0.0.1:7401", "10.0.0.7:7400", "10.0.0.7:7401"),
             ("[::1]:7401", "[2001:db8::7]:7400", "[2001:db8::7]:7401"),
             ("127.0.0.1:7401", "127.0.0.1:7400", "127.0.0.1:7401"),
@@ -202,7 +204,7 @@ mod tests {
             ("10.0.0.8:7400", "127.0.0.1:7400", "10.0.0.8:7400"),
             ("no address", "10.0.0.7:7400", "no address"),
         ] {
-            assert_eq!(from_here(sent, sender), expected, "{sent} from {sender}");
+            assert_eq!(from_here(named, sender), expected, "{named} from {sender}");
         }
     }
 
@@ -264,8 +266,8 @@ mod tests {
         }
         assert_eq!(membership.dialled.len(), 1);
         for sender in 0..40 {
-            let sent = at(1000 * sender..1000 * sender + 1000).into_iter().map(|it| (PeerId::new(9), it));
-            membership.on_hosts(PeerId::new(100 + sender), "", &sent.collect::<Vec<_>>(), |_| false);
+            let named = at(1000 * sender..1000 * sender + 1000).into_iter().map(|it| (PeerId::new(9), it));
+            membership.on_hosts(PeerId::new(100 + sender), "", &named.collect::<Vec<_>>(), |_| false);
         }
         assert_eq!(membership.dialled.len(), MOST_ADDRESSES);
         let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);

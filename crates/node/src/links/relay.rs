@@ -36,21 +36,14 @@ use crate::{Effect, Parting};
 /// Our choice: longer than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
 /// A host that was not found for this long is probably down, and is tried …
-const LONG: Span = Span::from_secs(60);
+pub const LONG: Span = Span::from_secs(60);
 /// … only once in this many beats.
-const RARELY: u64 = 30;
+pub const RARELY: u64 = 30;
 /// Higher than the epochs of any transport.
 const FIRST: u64 = 1 << 63;
 
 pub const fn is_relayed(epoch: u64) -> bool {
     epoch >= FIRST
-}
-
-/// The host was lost at `lost` and has had queued messages since `missed`. Called at every beat.
-pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
-    let sought = now.since(missed);
-    let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
-    now.since(lost) >= PATIENCE && (sought < LONG || is_rare)
 }
 
 pub struct Relay {
@@ -137,7 +130,7 @@ impl Node {
         self.relay_soon();
     }
 
-    /// The other end has given up the connection: the transport may report that late or never.
+    /// Closes a connection that the other end has given up: the transport may report that late or never.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host, Parting::Broken));
