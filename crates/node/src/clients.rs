@@ -13,7 +13,7 @@ use crate::lease::{Bound, Lease, Verdict};
 use crate::takeover::{GrantRecord, Since};
 use crate::{Error, Name};
 
-/// A request of a client, until it ends.
+/// A request until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
@@ -37,15 +37,15 @@ pub struct Wanted {
     pub slots: Option<u32>,
     /// The lease duration.
     pub ttl: Span,
-    /// How long before the end of its lease a grant is declared lost, so that the client can stop.
+    /// How long before the end of its lease a grant is declared lost.
     pub grace: Span,
     /// The peer renews the lease while it runs; otherwise the client does.
     pub auto_renew: bool,
-    /// Requests a detached grant with this unique grant ID (1 to 255 bytes): it is recorded in the registry, only the
-    /// client renews it, and a later process of this host reports it ([`Effect::Returned`](crate::Effect::Returned)).
+    /// Requests a detached grant with this unique ID (1 to 255 bytes), which only the client renews, and a later
+    /// process of this host reports ([`Effect::Returned`](crate::Effect::Returned)).
     pub detached: Option<String>,
-    /// The unique grant ID by which the client may resume the grant at the next process of this host
-    /// ([`Input::Resume`](crate::Input::Resume)). `None` if the client is in this process, or the grant is detached.
+    /// The unique grant ID by which a client outside this process may [resume](crate::Input::Resume) the grant at the
+    /// next process of this host.
     pub taken_over_as: Option<String>,
     /// How long the client waits.
     pub wait: Wait,
@@ -58,10 +58,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Checks the expected number of slots against the actual one.
-    ///
-    /// # Errors
-    /// [`Error::SlotsMismatch`] if they differ.
+    /// A request that waits without limit for any number of slots, and is renewed by its client.
+    pub fn new(name: Name, ttl: Span, grace: Span) -> Self {
+        let (auto_renew, detached, taken_over_as) = (false, None, None);
+        let (wait, label, pid, request) = (Wait::Forever, String::new(), None, None);
+        Self { name, slots: None, ttl, grace, auto_renew, detached, taken_over_as, wait, label, pid, request }
+    }
+
+    /// Checks the expected number of slots.
     pub fn check(&self, has: u32) -> Result<(), Error> {
         match self.slots {
             Some(asked) if asked != has => Err(Error::SlotsMismatch { name: self.name.clone(), has, asked }),
@@ -69,7 +73,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the lease duration and the grant ID for the registry, if the grant is to be detached and both are valid.
+    /// Returns what the registry needs for a detached grant, if that is valid.
     pub fn detachable(&self) -> Option<(Ttl, Label)> {
         let millis = Ttl::from_millis(self.ttl.as_nanos() / 1_000_000);
         Some((millis.ok()?, Label::new(self.detached.clone()?).ok()?))
@@ -88,7 +92,6 @@ pub struct Entry {
     pub revoked: bool,
     /// A detached grant of an earlier process, not renewed since: only the registry knows its deadline.
     pub returned: bool,
-    /// Refusals of the registry to persist a grant for it.
     refused: u32,
 }
 
@@ -101,10 +104,11 @@ pub enum Stage {
         first: Option<(Time, u32)>,
     },
     /// Granted by custody, but the registry has to persist the grant first, or the session is about to expire.
-    Entering { grant: Grant },
+    Entering {
+        grant: Grant,
+    },
     Held {
         grant: Grant,
-        /// Perhaps by an earlier process of this host.
         since: Since,
         lease: Lease,
     },
@@ -155,8 +159,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Aliases start after this one, which differs between processes: an alias of an earlier process may still be in a
-    /// queue.
+    /// Aliases differ between processes: one of an earlier process may still be in a queue.
     pub fn after(last_alias: u64) -> Self {
         Self { last_alias, ..Self::default() }
     }
@@ -165,7 +168,6 @@ impl Clients {
         self.tickets.len()
     }
 
-    /// Returns the number of tickets and resources, to bound the cost of checks.
     pub fn extent(&self) -> usize {
         self.tickets.len() + self.waiters.len()
     }
@@ -196,7 +198,7 @@ impl Clients {
         self.requests.get(&request).copied()
     }
 
-    /// Adds a waiting ticket. Returns whether it is the only waiting one of its resource.
+    /// Returns whether it is the only waiting ticket of its resource.
     pub fn admit(&mut self, wanted: Wanted, now: Time) -> (TicketId, bool) {
         self.last_ticket += 1;
         let (ticket, resource) = (TicketId(self.last_ticket), wanted.name.key());
@@ -217,7 +219,7 @@ impl Clients {
         (ticket, first)
     }
 
-    /// Adds the detached grant of an earlier process. Returns the ticket and its next timer.
+    /// Adds the detached grant of an earlier process. Returns its next timer.
     pub fn readmit(&mut self, wanted: Wanted, grant: Grant, now: Time) -> (TicketId, Time) {
         let (ticket, _) = self.admit(wanted, now);
         let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
@@ -235,15 +237,13 @@ impl Clients {
         })
     }
 
-    /// Counts a refusal to persist a grant, and returns the count.
     pub fn refuse(&mut self, ticket: TicketId) -> u32 {
         let Some(entry) = self.tickets.get_mut(&ticket) else { return 0 };
         entry.refused += 1;
         entry.refused
     }
 
-    /// Adds a taken-over grant. Returns the ticket and its next timer. Without a grace period, since no client has
-    /// resumed it yet.
+    /// Adds a taken-over grant, without a grace period: no client has resumed it yet.
     pub fn inherit(&mut self, record: &GrantRecord, now: Time, bound: Bound) -> (TicketId, Time) {
         let GrantRecord { grant, since, until, .. } = *record;
         assert!(until <= bound.until, "a session ends after its predecessor");
@@ -259,7 +259,6 @@ impl Clients {
         (ticket, lease.next())
     }
 
-    /// Sets the lease of a taken-over grant as requested. Returns `None` if it has expired.
     pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let Wanted { ttl, grace, auto_renew, .. } = self.tickets.get(&ticket)?.wanted;
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
@@ -283,7 +282,7 @@ impl Clients {
         self.waiters.get(&resource)?.holding.iter().find(is_it).copied()
     }
 
-    /// Marks a ticket as revoked and its lease as lost. Returns the lease's end.
+    /// Returns the end of the revoked lease.
     pub fn revoke(&mut self, ticket: TicketId) -> Option<Time> {
         let entry = self.tickets.get_mut(&ticket)?;
         entry.revoked = true;
@@ -315,7 +314,6 @@ impl Clients {
         self.aliases.get(&alias).copied()
     }
 
-    /// Returns the tickets to be requested from custody.
     pub fn without_alias(&self) -> impl Iterator<Item = TicketId> {
         let asks = |entry: &Entry| entry.alias.is_none() && !entry.is_held();
         self.tickets.iter().filter(move |(_, entry)| asks(entry)).map(|(id, _)| *id)
@@ -336,7 +334,7 @@ impl Clients {
         }
     }
 
-    /// Moves a ticket to [`Stage::Held`], with a lease from `since`. Returns its next timer and its deadline.
+    /// Starts a lease at `since`. Returns its next timer and its deadline.
     pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
         assert!(!entry.is_held(), "{ticket:?} is granted twice");
@@ -354,7 +352,6 @@ impl Clients {
         self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Extends leases to the renewed session. Returns the changed deadlines.
     pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
         let holding: Vec<TicketId> =
             self.waiters.values().flat_map(|waiters| waiters.holding.iter().copied()).collect();
@@ -383,7 +380,7 @@ impl Clients {
         lease.renew(now).then_some(*lease)
     }
 
-    /// Renews the lease of a detached grant as of an earlier moment, unless its client was asked to stop since.
+    /// Renews as of an earlier moment, unless the client was asked to stop since.
     pub fn renew_from(&mut self, ticket: TicketId, from: Time) -> Option<Lease> {
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none())?;
         lease.renewed = lease.renewed.max(from);
@@ -394,7 +391,7 @@ impl Clients {
         Some(lease)
     }
 
-    /// Marks a lease as lost. Returns its end, or `None` if it already was.
+    /// Returns the end of the lease, or `None` if it was lost already.
     pub fn lose(&mut self, ticket: TicketId) -> Option<Time> {
         let lease = self.lease(ticket)?;
         let end = lease.deadline();
@@ -408,7 +405,7 @@ impl Clients {
         }
     }
 
-    /// Sets a position. Returns whether it changed, and the first known position with its time.
+    /// Returns whether the position changed, and the first known one with its time.
     pub fn place(&mut self, ticket: TicketId, now_ahead: u32, now: Time) -> Option<(bool, (Time, u32))> {
         let Stage::Waiting { ahead, first } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
         let changed = ahead.replace(now_ahead) != Some(now_ahead);
@@ -432,7 +429,6 @@ impl Clients {
         self.waiters.iter().map(|(key, waiters)| (*key, &waiters.name, waiters.holding.len(), waiters.waiting.len()))
     }
 
-    /// Forgets the resources without tickets that satisfy the predicate.
     pub fn forget(&mut self, is_unused: impl Fn(Key) -> bool) {
         let has_any = |waiters: &Waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty();
         self.waiters.retain(|resource, waiters| has_any(waiters) || !is_unused(*resource));
@@ -492,19 +488,8 @@ mod tests {
     use super::*;
 
     fn wanted(name: &str) -> Wanted {
-        Wanted {
-            name: name.parse().unwrap(),
-            slots: None,
-            ttl: Span::from_secs(30),
-            grace: Span::from_secs(6),
-            auto_renew: false,
-            wait: Wait::Forever,
-            label: String::new(),
-            pid: None,
-            request: Some("7".into()),
-            detached: None,
-            taken_over_as: None,
-        }
+        let wanted = Wanted::new(name.parse().unwrap(), Span::from_secs(30), Span::from_secs(6));
+        Wanted { request: Some("7".into()), ..wanted }
     }
 
     fn at(second: u64) -> Time {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peerlock_types::{Span, Time};
 
-use crate::mutation::{Mutation, makes};
+use crate::testing::mutation::{Mutation, makes};
 
 /// The minimum lease duration.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -21,7 +21,6 @@ pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 pub struct Lease {
     pub ttl: Span,
     pub grace: Span,
-    /// The peer renews it while it runs; otherwise the client does.
     pub auto_renew: bool,
     pub renewed: Time,
     /// The session that bounds it; `None` if it is detached.
@@ -34,21 +33,20 @@ pub struct Lease {
 pub struct Bound {
     /// As far as confirmed.
     pub until: Time,
-    /// Clients are asked to stop at most this long before, if their own grace period is longer: time for late renewals.
+    /// Clients are asked to stop at most this long before: time for late renewals.
     pub grace: Span,
 }
 
-/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Valid.
-    Stands,
+    Valid,
     /// Valid, and renewed by the peer.
     Renewed,
     /// The client must stop. Returned once.
     Lost,
     /// Expired.
-    Over,
+    Expired,
 }
 
 impl Lease {
@@ -78,11 +76,11 @@ impl Lease {
     }
 
     pub fn renew(&mut self, now: Time) -> bool {
-        let stands = self.lost.is_none() && now < self.last_call();
-        if stands {
+        let is_valid = self.lost.is_none() && now < self.last_call();
+        if is_valid {
             self.renewed = now;
         }
-        stands
+        is_valid
     }
 
     pub fn extend(&mut self, bound: Bound) -> bool {
@@ -96,7 +94,7 @@ impl Lease {
     /// After a long pause of the process, even a lease that the peer renews is lost.
     pub fn look(&mut self, now: Time) -> Verdict {
         if let Some(end) = self.lost {
-            return if now >= end { Verdict::Over } else { Verdict::Stands };
+            return if now >= end { Verdict::Expired } else { Verdict::Valid };
         }
         if now >= self.last_call() {
             self.lost = Some(self.deadline());
@@ -106,7 +104,7 @@ impl Lease {
             self.renewed = now;
             return Verdict::Renewed;
         }
-        Verdict::Stands
+        Verdict::Valid
     }
 }
 
@@ -120,14 +118,14 @@ mod tests {
 
     #[test]
     fn lease_of_30_s_with_grace_of_6_s_over_time() {
-        use Verdict::{Lost, Over, Renewed, Stands};
+        use Verdict::{Expired, Lost, Renewed, Valid};
         let at = |second| Time::ZERO + Span::from_secs(second);
         for (auto_renew, seconds) in [
-            (false, &[(1, Stands), (23, Stands), (24, Lost), (25, Stands), (29, Stands), (30, Over)][..]),
-            (true, &[(1, Stands), (10, Renewed), (19, Stands), (20, Renewed), (43, Renewed), (44, Stands)]),
+            (false, &[(1, Valid), (23, Valid), (24, Lost), (25, Valid), (29, Valid), (30, Expired)][..]),
+            (true, &[(1, Valid), (10, Renewed), (19, Valid), (20, Renewed), (43, Renewed), (44, Valid)]),
             // The process is paused.
-            (true, &[(10, Renewed), (34, Lost), (39, Stands), (40, Over)]),
-            (true, &[(10, Renewed), (90, Lost), (90, Over)]),
+            (true, &[(10, Renewed), (34, Lost), (39, Valid), (40, Expired)]),
+            (true, &[(10, Renewed), (90, Lost), (90, Expired)]),
         ] {
             let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
             let mut lease = Lease { ttl, grace, auto_renew, renewed: at(0), bound: None, lost: None };
@@ -152,17 +150,17 @@ mod tests {
 
     #[test]
     fn lease_ends_with_its_session_and_bounds_the_grace() {
-        use Verdict::{Lost, Over, Renewed, Stands};
+        use Verdict::{Expired, Lost, Renewed, Valid};
         let at = |second| Time::ZERO + Span::from_secs(second);
         let until = |second| Bound { until: at(second), grace: Span::from_secs(6) };
         let (ttl, grace) = (Span::from_secs(600), Span::from_secs(120));
         let mut lease = Lease { ttl, grace, auto_renew: true, renewed: at(0), bound: Some(until(15)), lost: None };
-        assert_eq!((lease.deadline(), lease.look(at(8))), (at(15), Stands));
+        assert_eq!((lease.deadline(), lease.look(at(8))), (at(15), Valid));
         assert!(lease.extend(until(20)));
-        assert_eq!(lease.look(at(13)), Stands);
+        assert_eq!(lease.look(at(13)), Valid);
         assert_eq!(lease.look(at(14)), Lost);
         assert!(!lease.extend(until(40)), "a lost lease is not extended");
-        assert_eq!((lease.look(at(19)), lease.look(at(20))), (Stands, Over));
+        assert_eq!((lease.look(at(19)), lease.look(at(20))), (Valid, Expired));
 
         let (ttl, grace) = (Span::from_secs(3), Span::from_secs(1));
         let mut short = Lease { ttl, grace, auto_renew: true, renewed: at(0), bound: Some(until(15)), lost: None };

@@ -7,80 +7,59 @@
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
-//! [`Node::step`] is the only entry point. A [`Node`] is composed of components that own their state:
+//! The life of one request is in `docs/design/overview.md`. [`Node::step`] is the only entry point: one match, whose
+//! arms call one of these flows. Each file begins with the steps and messages of its flow, and has its state.
 //!
 //! ```text
-//!   SessionState cluster, session, pending requests to the registry       session_state.rs, node/session.rs
-//!   CachedView   the last result of querying the registry                 cached_view.rs, node/look.rs
-//!   Parts        a `Custody` per resource, under the valid session        parts.rs, node/part.rs
-//!   Clients      tickets, the aliases by which custody knows them, leases clients.rs, lease.rs
-//!   Detached     grants in the registry, which outlive sessions           detached.rs, node/detached.rs
-//!   Takeover     grants of the predecessor process, and the journal       takeover.rs, node/takeover.rs
-//!   Incidents    reasons for having no session, as they were logged       incidents.rs
-//!   Survey       queries about queues                                     survey.rs
-//!   Orders       revocations and removals by administrators               orders.rs, node/re{voke,move}.rs
-//!   Others       hosts of other clusters                                  others.rs
-//!   Founding     which host creates a cluster                             founding.rs, node/cluster.rs
-//!   Membership   addresses of other peers                                 membership.rs
-//!   Contacts     hosts and links: messages arrive at most once            contacts.rs, link.rs
-//!   Relay        connections through the registry leader                  relay.rs, connections.rs
-//! ```
-//!
-//! A request for a new resource, and one from a second peer:
-//!
-//! ```text
-//!   client           node A                         the registry (A's own voter, or others)
-//!   │ Acquire          │                              │
-//!   ├─────────────────►│ Join(r, 1 slot)              │
-//!   │                  ├─────────────────────────────►│  log entry: r is created, A is a party
-//!   │                  │   Joined; event: opened(1)   │
-//!   │                  │◄─────────────────────────────┤
-//!   │ Granted          │ Close(1)                     │  A counts: no other party, so it creates the token
-//!   │◄─────────────────┼─────────────────────────────►│
-//!   │                  │                              │
-//!   │                  │      node B                  │  a client of B requests a slot
-//!   │                  │        │ Join(r)             │
-//!   │                  │        ├────────────────────►│
-//!   │                  │        │  Joined: coordinator A
-//!   │                  │ request│◄────────────────────┤
-//!   │ Release          │◄───────┤                     │
-//!   ├─────────────────►│ token  │                     │  no log entry: tokens move from peer to peer
-//!   │                  ├───────►│ Granted, at B       │
+//!   acquire.rs    from a request to a confirmed grant             clients.rs, lease.rs: tickets and leases
+//!   release.rs    the end of a ticket
+//!   renew.rs      deadlines move, or pass
+//!   detached.rs   grants in the registry, which outlive sessions
+//!   session.rs    opened, used, renewed, lost                     session_state.rs: requests to the registry
+//!   recovery.rs   generations, the census, lost messages          a `Custody` per resource
+//!   reach.rs      unreachable waiters are skipped
+//!   takeover.rs   grants of the predecessor process, the journal
+//!   admin.rs      resize, evict, revoke, delete, voters
+//!   query.rs      show, and questions between peers               cluster.rs: members and resources
+//!   health.rs     why nothing is granted                          inspect.rs: for observers
+//!   drain.rs      drain, leave
+//!   links.rs      which peers are connected                       links/: join, relay, contacts, link
+//!   testing.rs    fuzzing member, mutations
 //! ```
 //!
 //! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It
 //! links std only because the registry's Raft engine does.
 
+mod acquire;
+mod admin;
 mod bytes;
-mod cached_view;
 mod clients;
+mod cluster;
 mod config;
-pub mod connections;
-mod contacts;
 mod detached;
 mod door;
+mod drain;
 mod error;
-mod founding;
-#[cfg(any(test, feature = "fuzz"))]
-pub mod fuzz;
-mod incidents;
+mod health;
+mod inspect;
 pub mod json;
 mod lease;
-mod link;
-mod membership;
-mod mutation;
+mod links;
 mod name;
 mod node;
 mod notice;
-mod orders;
-mod others;
-mod parts;
-mod relay;
+mod query;
+mod reach;
+mod recovery;
+mod release;
+mod renew;
+mod session;
 mod session_state;
 mod setup;
-mod survey;
 mod takeover;
+mod testing;
 mod timers;
+pub mod verb;
 mod view;
 mod wire;
 
@@ -89,16 +68,19 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
 pub use lease::SHORTEST_TTL;
-#[cfg(feature = "mutation")]
-pub use mutation::{Mutation, mutation};
+pub use links::connections;
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Node, Purpose, describe, purpose, verb};
+pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;
 pub use peerlock_registry::disk::Write;
 pub use peerlock_registry::file::Damage;
 pub use peerlock_registry::{ClusterId, Refusal, SessionId, Ttl};
 pub use setup::{Origin, Setup};
 pub use takeover::{GrantRecord, JournalEntry, Predecessor, Since};
+#[cfg(any(test, feature = "fuzz"))]
+pub use testing::fuzz;
+#[cfg(feature = "mutation")]
+pub use testing::mutation::{Mutation, mutation};
 pub use view::{
     ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, OtherCluster, PartClient,
     PartView, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView,

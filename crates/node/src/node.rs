@@ -1,54 +1,34 @@
 //! The node: its inputs, its components, and its invariants.
 
-mod ask;
-mod cluster;
-mod detached;
-mod health;
-mod inspect;
-mod links;
-mod look;
-mod part;
-mod reach;
-mod relay;
-mod remove;
-mod revoke;
-mod serve;
-mod session;
-mod takeover;
-pub mod verb;
-
 use std::mem::take;
-use std::time::Duration;
 
 use peerlock_protocol::{Grant, custody};
-use peerlock_registry::leases::patience;
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{Key, PeerId, Rng, Time};
 
-use crate::cached_view::CachedView;
+use crate::admin::Orders;
 use crate::clients::{Clients, TicketId};
-use crate::connections::{Packet, Segment};
-use crate::contacts::{Contacts, Update};
+use crate::cluster::CachedView;
 use crate::detached::Detached;
-use crate::founding::Founding;
-use crate::incidents::Incidents;
-use crate::link::Frame;
-use crate::membership::Membership;
-use crate::orders::Orders;
-use crate::others::Others;
-use crate::parts::Parts;
-use crate::relay::Relay;
+use crate::health::Incidents;
+use crate::links::connections::{Packet, Segment};
+use crate::links::contacts::{Contacts, Update};
+use crate::links::join::{ACK_AFTER, Founding, Others};
+use crate::links::link::Frame;
+use crate::links::membership::Membership;
+use crate::links::relay::Relay;
+use crate::query::Survey;
+use crate::recovery::Parts;
 use crate::session_state::{Ask, SessionState};
-use crate::survey::Survey;
 use crate::takeover::Takeover;
 use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
-use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Missing, Notice, Setup};
+use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Notice, Setup};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
+pub(crate) enum Alarm {
     Part(Key, custody::Timer),
-    /// Messages about this resource to a host were lost: request another generation.
+    /// Messages to a host were lost: request another generation.
     Recount(Key, u64, PeerId),
     Ticket(TicketId),
     Survey(Key),
@@ -56,8 +36,7 @@ enum Alarm {
     Revoke(u64),
     Remove(u64),
     Look,
-    /// Answer pending `look` calls without the registry.
-    Lookers,
+    Looks,
     Caller(u64),
     Health,
     Acks,
@@ -66,7 +45,6 @@ enum Alarm {
     Sweep,
     Join,
     Leave,
-    /// A grant expires before there is a session.
     Resume(u64),
 }
 
@@ -103,7 +81,7 @@ pub enum Purpose {
 /// Returns the purpose of a message.
 pub fn purpose(bytes: &[u8]) -> Purpose {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
-        // The first byte is the index of the variant in `Body`, so the rest need not be decoded.
+        // The first byte is the index of the variant in `Body`.
         Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => match body.first() {
             Some(0) => Purpose::Resource,
             Some(1) => Purpose::Registry,
@@ -120,37 +98,36 @@ fn keeps_link(body: &Body) -> bool {
 
 /// One peer with all its clients. See the [crate](crate).
 pub struct Node {
-    config: Config,
-    rng: Rng,
-    now: Time,
-    timers: Timers<Alarm>,
-    attend_at: Option<Time>,
-    clients: Clients,
-    parts: Parts,
-    survey: Survey,
-    takeover: Takeover,
-    orders: Orders,
-    membership: Membership,
-    contacts: Contacts,
-    relay: Relay,
-    founding: Founding,
-    session_state: SessionState,
-    cached_view: CachedView,
-    detached: Detached,
-    incidents: Incidents,
-    others: Others,
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) now: Time,
+    pub(crate) timers: Timers<Alarm>,
+    pub(crate) attend_at: Option<Time>,
+    pub(crate) clients: Clients,
+    pub(crate) parts: Parts,
+    pub(crate) survey: Survey,
+    pub(crate) takeover: Takeover,
+    pub(crate) orders: Orders,
+    pub(crate) membership: Membership,
+    pub(crate) contacts: Contacts,
+    pub(crate) relay: Relay,
+    pub(crate) founding: Founding,
+    pub(crate) session_state: SessionState,
+    pub(crate) cached_view: CachedView,
+    pub(crate) detached: Detached,
+    pub(crate) incidents: Incidents,
+    pub(crate) others: Others,
     /// Empty between steps.
-    update: Vec<Update>,
-    phase: Phase,
-    draining: Draining,
-    counters: Counters,
-    effects: Vec<Effect>,
-    /// Steps since the last complete check.
-    unchecked: usize,
+    pub(crate) update: Vec<Update>,
+    pub(crate) phase: Phase,
+    pub(crate) draining: Draining,
+    pub(crate) counters: Counters,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) unchecked: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// There was no session yet.
     Joining,
     Joined,
@@ -159,7 +136,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Draining {
+pub(crate) enum Draining {
     No,
     Yes,
     /// The last client has ended.
@@ -167,10 +144,8 @@ enum Draining {
 }
 
 impl Node {
-    /// Creates a peer of this host that listens at these addresses. [`Input::Start`] must follow.
-    ///
-    /// # Errors
-    /// If the voter's file is damaged or of another version. Nothing was changed.
+    /// Creates a peer of this host that listens at these addresses. [`Input::Start`] must follow. Fails if the voter's
+    /// file is damaged or of another version.
     pub fn new(host: PeerId, addresses: Vec<String>, mut setup: Setup, config: Config) -> Result<Self, Damage> {
         let mut takeover = Takeover::new(setup.predecessor.take(), &setup.boot);
         let session_state = SessionState::new(host, &addresses, &mut setup, &mut takeover, config)?;
@@ -205,7 +180,7 @@ impl Node {
     }
 
     /// Handles one input, with the time after it was received, from a clock that counts suspended time. Appends the
-    /// effects to `out`, takeover records first.
+    /// effects, takeover records first.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go backwards");
         self.now = now;
@@ -259,7 +234,7 @@ impl Node {
         self.membership.needed_at(address).is_some()
     }
 
-    fn host(&self) -> PeerId {
+    pub(crate) fn host(&self) -> PeerId {
         self.membership.host()
     }
 
@@ -269,16 +244,16 @@ impl Node {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_protocol::Input::Timer(timer)),
                 Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
-                Alarm::Survey(resource) => self.ask_for_line(resource),
+                Alarm::Survey(resource) => self.survey_queue(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
                 Alarm::Revoke(call) => self.on_revoke_alarm(call),
                 Alarm::Remove(call) => self.on_remove_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
-                Alarm::Lookers => self.answer_lookers(),
-                Alarm::Caller(call) => self.give_up_register(call),
+                Alarm::Looks => self.answer_looks(),
+                Alarm::Caller(call) => self.on_caller_timeout(call),
                 Alarm::Health => self.on_health_alarm(),
                 Alarm::Acks => self.contacts.ack_all(),
-                Alarm::Relay => self.look_after_relays(),
+                Alarm::Relay => self.on_relay_alarm(),
                 Alarm::Waiters => self.probe_waiters(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
@@ -288,7 +263,6 @@ impl Node {
         }
     }
 
-    /// Handles the consequences of this step: events about hosts, and outputs of the registry.
     fn settle(&mut self) {
         loop {
             let mut update = take(&mut self.update);
@@ -297,13 +271,13 @@ impl Node {
                 self.update = update; // Reuses the allocation.
             }
             self.attend();
-            self.detour();
+            self.exchange_relayed();
             if self.update.is_empty() {
                 break;
             }
         }
         if self.contacts.wants_acks() {
-            self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
+            self.timers.set_if_none(Alarm::Acks, self.now + ACK_AFTER);
         }
         if self.draining == Draining::Yes && !self.has_clients() {
             self.draining = Draining::Done;
@@ -312,12 +286,12 @@ impl Node {
         self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
-    /// Most are checked in debug builds only, and so rarely that the cost per step does not grow.
+    /// Most are checked in debug builds only, and rarely.
     fn check(&mut self) {
         assert!(self.update.is_empty(), "events of a step are handled in that step");
         let bound = self.session_state.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session in use is over");
-        assert!(bound.is_some() || self.parts.is_empty(), "there are parts without a session");
+        assert!(bound.is_some() || self.parts.parts.is_empty(), "there are parts without a session");
         self.unchecked += 1;
         if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() + self.contacts.extent() {
             return;
@@ -328,11 +302,11 @@ impl Node {
         self.survey.check(|number| is_set(Alarm::Query(number)));
         self.takeover.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
         self.parts.check();
-        self.cached_view.check(is_set(Alarm::Lookers));
-        self.contacts.check(|host, epoch| self.relay.is_up(host, epoch));
+        self.cached_view.check(is_set(Alarm::Looks));
+        self.contacts.check(|host, epoch| self.relay.connections.is_up(host, epoch));
         self.relay.check();
         self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
-        self.orders.check(|call| is_set(Alarm::Revoke(call)), |call| is_set(Alarm::Remove(call)));
+        self.orders.check(is_set);
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),
@@ -341,8 +315,11 @@ impl Node {
         }
         let asks = bound.is_none() || self.clients.without_alias().next().is_none();
         assert!(asks, "every waiting ticket is requested from the protocol");
-        assert!(self.detached.orphans() == 0 || bound.is_none(), "grants without an owner are dropped in a session");
-        for (resource, fencing, alias) in self.detached.ending() {
+        assert!(
+            self.detached.orphans.is_empty() || bound.is_none(),
+            "grants without an owner are dropped in a session"
+        );
+        for (&(resource, fencing), &alias) in &self.detached.ending {
             let part = self.parts.get(resource).expect("a grant that is ending has a part");
             let is_here = part.custody.held().any(|(_, user)| user == Some(alias));
             assert!(is_here, "grant {fencing} of {} is ending, but its slot is not here", part.name);
@@ -360,15 +337,15 @@ impl Node {
         }
     }
 
-    fn answer(&mut self, call: u64, answer: Result<Answer, Error>) {
+    pub(crate) fn answer(&mut self, call: u64, answer: Result<Answer, Error>) {
         self.effects.push(Effect::Answer { call, answer });
     }
 
-    fn unexpected(&mut self, why: &'static str) {
+    pub(crate) fn unexpected(&mut self, why: &'static str) {
         self.notice(Notice::Unexpected(why));
     }
 
-    fn notice(&mut self, notice: Notice) {
+    pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Malformed(_) => self.counters.malformed += 1,
             Notice::Unexpected(_) => self.counters.unexpected += 1,
@@ -377,7 +354,7 @@ impl Node {
         self.effects.push(Effect::Notice(notice));
     }
 
-    fn on_body(&mut self, from: PeerId, bytes: &[u8]) {
+    pub(crate) fn on_body(&mut self, from: PeerId, bytes: &[u8]) {
         let body = match decode_body(bytes) {
             Ok(body) => body,
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
@@ -401,7 +378,7 @@ impl Node {
     }
 
     /// Sends a reliable message …
-    fn send_body(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn send_reliable(&mut self, to: PeerId, body: &Body) {
         let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
         if !is_connected {
@@ -411,7 +388,7 @@ impl Node {
     }
 
     /// … and an unreliable one.
-    fn mention(&mut self, to: PeerId, body: &Body) {
+    pub(crate) fn send_unreliable(&mut self, to: PeerId, body: &Body) {
         // Registry messages are never relayed: a valid session implies a direct connection to the leader.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
@@ -420,9 +397,9 @@ impl Node {
         self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
-    fn mention_to_all(&mut self, body: &Body) {
+    pub(crate) fn send_unreliable_to_all(&mut self, body: &Body) {
         let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
-        hosts.into_iter().for_each(|host| self.mention(host, body));
+        hosts.into_iter().for_each(|host| self.send_unreliable(host, body));
     }
 
     /// Returns the name, address or number of a host, whichever is known first.
@@ -436,27 +413,8 @@ impl Node {
     }
 
     /// Returns the name or the address of a host; empty if both are unknown.
-    fn name_of(&self, host: PeerId) -> String {
+    pub(crate) fn name_of(&self, host: PeerId) -> String {
         self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
-    }
-
-    /// Describes an awaited host.
-    fn missing(&self, peer: PeerId, asked: Time) -> Missing {
-        let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
-        let since = absent.map_or(asked, |contact| contact.since);
-        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
-    }
-
-    /// The same for a party. If it is disconnected, `ends` is the time until its session has expired, an election
-    /// included: it may have been the registry leader.
-    fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
-        let missing = self.missing(peer, asked);
-        let last = self.cached_view.sessions_of(peer).next_back();
-        let ttl = last.map_or(self.session_state.ttl(), |(_, ttl)| ttl.span());
-        let registry = self.config.registry;
-        let ends = patience(ttl, registry.slack) + registry.tick * (2 * registry.election_ticks as u64);
-        let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
-        Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }
 }
 

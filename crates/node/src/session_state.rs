@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use peerlock_registry::wire::Malformed;
 use peerlock_registry::{
-    ClusterId, Command, Config, Identity, Info, Label, Look, Member, Output, Registry, SessionId, Ttl, file,
+    ClusterId, Command, Config, Identity, Info, Label, Look, Member, Output, Registry, SessionId, file,
 };
 use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
@@ -24,7 +24,7 @@ use crate::{self as node, Damage, Name, Origin, Setup};
 
 const MOST_ADDRESSES: usize = 16;
 
-/// The owner of a pending request to the registry. A number `u64` is a call, or a query of `show`.
+/// The owner of a pending request to the registry. `u64` is a call, or a query of `show`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Join, or quit in a generation, in this session.
@@ -37,9 +37,7 @@ pub enum Ask {
         ticket: TicketId,
         of: Name,
         fencing: u64,
-        /// The lease counts from this request.
         at: Time,
-        /// `None` for a new grant.
         call: Option<u64>,
     },
     /// Drop a detached grant that this session knows to have ended.
@@ -64,10 +62,8 @@ pub enum Ask {
     VotersFound(u64, Option<Vec<PeerId>>),
     /// … then change the voters.
     SetVoters(u64),
-    /// The hosts of interest and the voters.
     Cluster,
-    /// A page of all members, for `look`.
-    Everybody,
+    AllMembers,
     Names(u64),
     Returned,
     List(u64),
@@ -76,17 +72,16 @@ pub enum Ask {
 
 /// A change of the session that this process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// This session was opened, and its predecessor has ended. Not used until it is valid.
+pub enum SessionChange {
+    /// Opened, and the predecessor has ended. Not used until it is valid.
     Opened(SessionId),
-    Stands(SessionId),
+    Valid(SessionId),
     /// The session has ended: nothing may be used.
-    Over {
-        /// The time since the last confirmed renewal.
+    Ended {
         since: Span,
         why: &'static str,
     },
-    Extended(Bound),
+    Renewed(Bound),
 }
 
 enum Phase {
@@ -96,23 +91,22 @@ enum Phase {
 }
 
 pub struct SessionState {
-    identity: Identity,
+    pub(crate) identity: Identity,
     config: Config,
     rng: Rng,
     origin: Origin,
     phase: Phase,
     /// The cluster ID may be sent to other peers.
     is_recorded: bool,
-    /// This process creates a cluster, and the voter's file is not written yet.
+    /// We create a cluster, and the voter's file is not written yet.
     founds: bool,
-    /// The last session that was opened, used or not.
+    /// The last opened session, used or not.
     opened: Option<SessionId>,
     /// The session in use, and its end as far as confirmed.
     session: Option<(SessionId, Time)>,
-    /// The last change between having a session and having none.
     since: Time,
     /// The node is stopping: no other session is used.
-    leaves: bool,
+    pub(crate) leaves: bool,
     asks: BTreeMap<u64, Ask>,
 }
 
@@ -202,12 +196,6 @@ impl SessionState {
         self.is_recorded.then_some(self.identity.cluster)
     }
 
-    /// The host that creates a cluster may have a session before the ID is recorded: its voter's file names the cluster
-    /// to the next process.
-    pub fn cluster_of_session(&self) -> ClusterId {
-        self.identity.cluster
-    }
-
     /// Returns how many hosts must meet before one creates a cluster, and its ID.
     pub fn expects(&self) -> Option<(usize, ClusterId)> {
         match (&self.phase, &self.origin) {
@@ -227,7 +215,7 @@ impl SessionState {
         matches!(self.phase, Phase::Seeking)
     }
 
-    /// Adopts the cluster of another host if we know none. Returns whether its ID has to be recorded.
+    /// Returns whether the ID of an adopted cluster has to be recorded.
     pub fn learn(&mut self, cluster: ClusterId) -> bool {
         let seeks = self.seeks();
         if seeks {
@@ -253,14 +241,12 @@ impl SessionState {
         self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
     }
 
-    /// A host of our cluster is reachable for requests …
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if let Some(member) = self.member() {
             member.meet(host, now);
         }
     }
 
-    /// … and is not any more.
     pub fn part(&mut self, host: PeerId) {
         if let Some(member) = self.member() {
             member.part(host);
@@ -274,10 +260,7 @@ impl SessionState {
     }
 
     pub fn next(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::In(member) => Some(member.next()),
-            Phase::Seeking | Phase::Learned(_) => None,
-        }
+        self.joined().map(|member| member.next())
     }
 
     pub fn take_outputs(&mut self) -> Vec<Output> {
@@ -314,16 +297,11 @@ impl SessionState {
     }
 
     pub fn is_first(&self) -> bool {
-        matches!(&self.phase, Phase::In(member) if member.client().stops() == 0)
+        self.joined().is_some_and(|member| member.client().stops() == 0)
     }
 
-    /// Returns the session's end, which bounds all grants.
     pub fn bound(&self) -> Option<Bound> {
         self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
-    }
-
-    pub fn session_ttl(&self) -> Ttl {
-        self.identity.ttl
     }
 
     pub fn confirmed(&self, bound: Bound) -> Time {
@@ -335,26 +313,15 @@ impl SessionState {
     }
 
     pub fn leader(&self) -> Option<PeerId> {
-        match &self.phase {
-            Phase::In(member) => member.leader(),
-            Phase::Seeking | Phase::Learned(_) => None,
-        }
+        self.joined()?.leader()
     }
 
-    /// Returns the known voters, learners and leader, with duplicates.
-    pub fn seated(&self) -> impl Iterator<Item = PeerId> {
-        let member = match &self.phase {
-            Phase::In(member) => Some(member),
-            Phase::Seeking | Phase::Learned(_) => None,
-        };
-        member.into_iter().flat_map(|member| member.seated())
+    pub fn registry_hosts(&self) -> impl Iterator<Item = PeerId> {
+        self.joined().into_iter().flat_map(|member| member.seated())
     }
 
     pub fn registry(&self) -> Option<&Registry> {
-        match &self.phase {
-            Phase::In(member) => member.registry(),
-            Phase::Seeking | Phase::Learned(_) => None,
-        }
+        self.joined()?.registry()
     }
 
     pub fn since(&self) -> Time {
@@ -362,14 +329,14 @@ impl SessionState {
     }
 
     /// Returns the next change of the session.
-    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+    pub fn turn(&mut self, now: Time) -> Option<SessionChange> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
-        let stands = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
-        match (self.session, stands) {
+        let valid = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
+        match (self.session, valid) {
             (Some((mine, until)), Some((session, later))) if mine == session => {
-                self.session = stands;
-                (later > until).then(|| self.bound().map(Turn::Extended))?
+                self.session = valid;
+                (later > until).then(|| self.bound().map(SessionChange::Renewed))?
             }
             (Some((_, until)), _) => {
                 (self.session, self.since) = (None, now);
@@ -379,28 +346,24 @@ impl SessionState {
                     false => "the registry has ended the session of this peer",
                 };
                 let confirmed = until.as_nanos().saturating_sub(self.ttl().as_nanos());
-                Some(Turn::Over { since: now.since(Time::from_nanos(confirmed)), why })
+                Some(SessionChange::Ended { since: now.since(Time::from_nanos(confirmed)), why })
             }
             (None, _) if client.session().is_some() && client.session() != self.opened => {
                 self.opened = client.session();
-                self.opened.map(Turn::Opened)
+                self.opened.map(SessionChange::Opened)
             }
             (None, Some((session, _))) => {
-                (self.session, self.since) = (stands, now);
-                Some(Turn::Stands(session))
+                (self.session, self.since) = (valid, now);
+                Some(SessionChange::Valid(session))
             }
             (None, None) => None,
         }
     }
 
-    /// Returns whether a request about a detached grant is pending, which has no effect without a session.
+    /// Returns whether a request about a detached grant is pending. It has no effect without a session.
     pub fn owes(&self) -> bool {
         self.session.is_some()
             && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::DropDetached(..)))
-    }
-
-    pub fn is_stopping(&self) -> bool {
-        self.leaves
     }
 
     /// Ends the session, opens no other, and transfers the leadership of the registry.
@@ -412,22 +375,15 @@ impl SessionState {
     }
 
     pub fn has_stopped(&self) -> bool {
-        match &self.phase {
-            Phase::In(member) => self.leaves && member.has_stopped(),
-            Phase::Seeking | Phase::Learned(_) => self.leaves,
-        }
+        self.leaves && self.joined().is_none_or(|member| member.has_stopped())
     }
 
     pub fn has_left(&self) -> bool {
-        match &self.phase {
-            Phase::In(member) => self.leaves && member.has_left(),
-            Phase::Seeking | Phase::Learned(_) => self.leaves,
-        }
+        self.leaves && self.joined().is_none_or(|member| member.has_left())
     }
 
     pub fn halted(&self) -> Option<&str> {
-        let Phase::In(member) = &self.phase else { return None };
-        member.registry()?.halted()
+        self.joined()?.registry()?.halted()
     }
 
     /// Returns the evidence that our own voter's log lacks confirmed data.
@@ -448,10 +404,17 @@ impl SessionState {
 
     /// Returns the voters according to our own voter, or else the potential voters that do not answer.
     pub fn voters(&self, now: Time) -> Vec<PeerId> {
-        let Phase::In(member) = &self.phase else { return Vec::new() };
+        let Some(member) = self.joined() else { return Vec::new() };
         match member.registry() {
             Some(registry) => registry.state().voter_hosts(),
             None => member.missing(now).into_iter().flat_map(|it| it.silent).map(|(host, _)| host).collect(),
+        }
+    }
+
+    fn joined(&self) -> Option<&Member> {
+        match &self.phase {
+            Phase::In(member) => Some(member),
+            Phase::Seeking | Phase::Learned(_) => None,
         }
     }
 
@@ -465,8 +428,6 @@ impl SessionState {
 
 pub fn label_of(text: &str) -> Label {
     let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
-    Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect(
-        "60 characters without control \
-                                                                                  characters are a valid label",
-    )
+    Label::new(if good.is_empty() { "unknown".to_owned() } else { good })
+        .expect("60 characters without control characters are a valid label")
 }

@@ -33,17 +33,18 @@
 //! owed grant.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::vec::Drain;
+use std::mem::take;
 
 use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
-use peerlock_types::{Key, PeerId, Span, Time};
+use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::Name;
-use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
-use crate::mutation::{Mutation, makes};
+use crate::clients::{Entry, Stage, TicketId, Wanted};
+use crate::node::{Alarm, Node};
+use crate::testing::mutation::{Mutation, makes};
+use crate::{Answer, Effect, Error, Name};
 
-/// The state that a process has left for the next one of its host.
+/// The state that a process has left for its successor on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
     /// The boot of the machine in which it ran.
@@ -83,12 +84,12 @@ impl Predecessor {
     }
 }
 
-/// The time of a grant on the clock of a node; perhaps before the clock's origin.
+/// The time of a grant; perhaps before the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since(i64);
 
 impl Since {
-    /// Creates a time from nanoseconds after, or before, the clock's origin.
+    /// Creates a time from nanoseconds since the clock's origin.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
@@ -122,7 +123,7 @@ pub struct GrantRecord {
     pub grant: Grant,
     /// Perhaps by an earlier predecessor. On the same clock as `until`.
     pub since: Since,
-    /// The last deadline sent to the client, on the clock of the node that writes or reads this.
+    /// The last deadline sent to the client.
     pub until: Time,
     /// See [`Wanted`].
     pub ttl: Span,
@@ -145,23 +146,11 @@ impl GrantRecord {
 
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { note, name, ttl, grace, auto_renew, label, pid, .. } = self.clone();
-        Wanted {
-            name,
-            slots: None,
-            ttl,
-            grace,
-            auto_renew,
-            detached: None,
-            taken_over_as: Some(note),
-            wait: Wait::Forever,
-            label,
-            pid,
-            request: None,
-        }
+        Wanted { auto_renew, taken_over_as: Some(note), label, pid, ..Wanted::new(name, ttl, grace) }
     }
 }
 
-/// An entry of the takeover file, written before the following effects of the same step.
+/// Written to the takeover file before the following effects of the step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
     /// This session was opened; earlier ones are over.
@@ -189,19 +178,18 @@ pub enum JournalEntry {
     },
 }
 
-/// The maximum number of messages that are buffered per sender until the session is valid.
+/// Buffered messages per sender.
 const MOST_EARLY: usize = 10_000;
 
+#[derive(Default)]
 pub(crate) struct Takeover {
-    /// The predecessor's state, until our first session is valid.
     predecessor: Option<Predecessor>,
-    /// Grant IDs in the file that do not count, recorded as ended once a session of ours is recorded.
+    /// Grant IDs in the file that do not count: recorded as ended after our session is recorded.
     void: Vec<String>,
-    early: Vec<(PeerId, Key, custody::Message)>,
+    pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.
-    said: BTreeMap<PeerId, usize>,
-    missed: BTreeMap<(PeerId, Key), u64>,
-    /// Pending resumes: call, resource and grant ID.
+    buffered: BTreeMap<PeerId, usize>,
+    pub(crate) missed: BTreeMap<(PeerId, Key), u64>,
     resumes: Vec<(u64, Name, String)>,
     /// The recorded grants of this process, in both directions.
     written: BTreeMap<TicketId, String>,
@@ -222,23 +210,10 @@ impl Takeover {
         let is_owed = |record: &mut GrantRecord| record.note == owed_as(&record.name, record.grant.fencing);
         let owed = predecessor.iter_mut().flat_map(|predecessor| predecessor.grants.extract_if(.., is_owed));
         let owed: BTreeSet<(Name, u64)> = owed.map(|record| (record.name, record.grant.fencing)).collect();
-        Self {
-            predecessor,
-            void: Vec::new(),
-            early: Vec::new(),
-            said: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            resumes: Vec::new(),
-            written: BTreeMap::new(),
-            tickets: BTreeMap::new(),
-            awaited: BTreeSet::new(),
-            unseen: owed.clone(),
-            owed,
-            out: Vec::new(),
-        }
+        Self { predecessor, unseen: owed.clone(), owed, ..Self::default() }
     }
 
-    /// The predecessor that a session request names: not one of another cluster, or with too many resources.
+    /// Returns the predecessor for a session request in this cluster, unless it has too many resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -258,7 +233,7 @@ impl Takeover {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         self.void.extend(grants.into_iter().map(|record| record.note));
         self.unseen.clear();
-        self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
+        self.void.extend(take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
     pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
@@ -266,24 +241,19 @@ impl Takeover {
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
     }
 
-    /// Our first session ended before it was valid, so the grants are lost. Returns the pending resumes.
+    /// Ends a takeover whose session ended before it was valid: the grants are lost.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes =
             self.predecessor.take().into_iter().flat_map(|predecessor| predecessor.grants).map(|record| record.note);
         self.out.extend(notes.map(|note| JournalEntry::Over { note }));
-        drop((self.take_early(), self.take_missed()));
-        std::mem::take(&mut self.resumes)
-    }
-
-    pub fn take_out(&mut self) -> Drain<'_, JournalEntry> {
-        self.out.drain(..)
+        (self.buffered, self.early, self.missed) = <_>::default();
+        take(&mut self.resumes)
     }
 
     pub fn is_waiting(&self) -> bool {
         self.predecessor.is_some()
     }
 
-    /// Returns whether one of them may still be held.
     pub fn holds(&self, now: Time) -> bool {
         self.predecessor.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.until > now)
     }
@@ -298,9 +268,9 @@ impl Takeover {
             custody::Body::Census { .. } | custody::Body::Update(_) | custody::Body::Dropped { .. }
         );
         if is_ours && can_matter {
-            let said = self.said.entry(from).or_default();
-            if *said < MOST_EARLY {
-                *said += 1;
+            let buffered = self.buffered.entry(from).or_default();
+            if *buffered < MOST_EARLY {
+                *buffered += 1;
                 self.early.push((from, resource, message.clone()));
             } else {
                 let latest = self.missed.entry((from, resource)).or_default();
@@ -310,12 +280,6 @@ impl Takeover {
         is_ours
     }
 
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.early.len() + self.missed.len()
-    }
-
-    /// Returns the deadline of the grant to be resumed later, if there is one.
     pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
         let grants = self.predecessor.as_ref().map_or(&[][..], |predecessor| &predecessor.grants);
         let until = grants.iter().find(|record| record.note == note && record.name == *name)?.until;
@@ -329,45 +293,18 @@ impl Takeover {
         self.resumes.len() < before
     }
 
-    /// Our first session is valid: returns the resources and unexpired grants to take over.
     pub fn inherit(&mut self, now: Time) -> Vec<(Name, Vec<GrantRecord>)> {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         let over = grants.iter().filter(|record| record.until <= now).map(|record| record.note.clone());
         self.out.extend(over.map(|note| JournalEntry::Over { note }));
         let of = |name: &Name| {
-            let stands = |record: &&GrantRecord| record.name == *name && record.until > now;
-            let comes = |record: &&GrantRecord| self.resumes.iter().any(|(_, _, note)| *note == record.note);
-            let counts = |record: &&GrantRecord| stands(record) && (!makes(Mutation::OnlyPresented) || comes(record));
+            let is_valid = |record: &&GrantRecord| record.name == *name && record.until > now;
+            let has_resumed = |record: &&GrantRecord| self.resumes.iter().any(|(_, _, note)| *note == record.note);
+            let counts =
+                |record: &&GrantRecord| is_valid(record) && (!makes(Mutation::OnlyPresented) || has_resumed(record));
             grants.iter().filter(counts).cloned().collect()
         };
         names(&grants).into_iter().map(|name| (name.clone(), of(&name))).collect()
-    }
-
-    pub fn await_client(&mut self, ticket: TicketId, note: String) {
-        self.note(ticket, note);
-        self.awaited.insert(ticket);
-    }
-
-    pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
-        self.said.clear();
-        std::mem::take(&mut self.early)
-    }
-
-    /// Returns the latest generation of dropped messages: one may have been a census, which is sent only once.
-    pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
-        std::mem::take(&mut self.missed)
-    }
-
-    pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
-        std::mem::take(&mut self.resumes)
-    }
-
-    pub fn ticket(&self, note: &str) -> Option<TicketId> {
-        self.tickets.get(note).copied()
-    }
-
-    pub fn come(&mut self, ticket: TicketId) -> bool {
-        self.awaited.remove(&ticket)
     }
 
     fn note(&mut self, ticket: TicketId, note: String) {
@@ -422,9 +359,8 @@ impl Takeover {
         self.owed.iter().any(|(name, owed)| *owed == fencing && name.key() == resource)
     }
 
-    /// The registry has reported all detached grants of this host: the remaining owed ones are not there.
     pub fn on_all_known(&mut self) {
-        for (name, fencing) in std::mem::take(&mut self.unseen) {
+        for (name, fencing) in take(&mut self.unseen) {
             self.settle(&name, fencing);
         }
     }
@@ -437,7 +373,7 @@ impl Takeover {
         assert_eq!(self.written.len(), self.tickets.len(), "a grant ID is not recorded");
         let awaits = |ticket| self.written.contains_key(ticket);
         assert!(self.awaited.iter().all(awaits), "an awaited grant is not recorded");
-        assert_eq!(self.said.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
+        assert_eq!(self.buffered.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
         for (call, ..) in &self.resumes {
             assert!(self.is_waiting() && has_alarm(*call), "resume {call} waits without a takeover or a timer");
         }
@@ -452,7 +388,7 @@ impl Takeover {
     }
 }
 
-/// The ID of an owed grant's record, which differs from all grant IDs.
+/// Returns the ID of an owed grant's record, which differs from all grant IDs.
 fn owed_as(name: &Name, fencing: u64) -> String {
     format!("owed {fencing} {name}")
 }
@@ -464,6 +400,97 @@ fn names(grants: &[GrantRecord]) -> Vec<Name> {
     names
 }
 
+impl Node {
+    /// Continues the predecessor's grants: from before its first census, this process reports all that may be held.
+    pub(crate) fn take_over(&mut self) {
+        if !self.session_state.is_first() {
+            let waiting = self.takeover.renounce();
+            return waiting.into_iter().for_each(|(call, ..)| self.refuse_to_resume(call, Error::Lost));
+        }
+        let Some(bound) = self.session_state.bound() else { return };
+        for (name, grants) in self.takeover.inherit(self.now) {
+            let mut taken_over: Vec<(Ticket, Grant)> = Vec::new();
+            for record in grants {
+                let (ticket, look) = self.clients.inherit(&record, self.now, bound);
+                self.timers.set(Alarm::Ticket(ticket), look);
+                self.takeover.note(ticket, record.note.clone());
+                self.takeover.awaited.insert(ticket);
+                self.effects.push(Effect::Inherited { ticket, note: record.note });
+                taken_over.extend(self.clients.give_alias(ticket).map(|alias| (alias, record.grant)));
+            }
+            self.open_part_with(&name, &taken_over);
+        }
+        self.takeover.buffered.clear();
+        for (from, resource, message) in take(&mut self.takeover.early) {
+            self.on_part_message(from, resource, message);
+        }
+        // One of the dropped messages may have been a census, which is sent only once.
+        for ((_, resource), generation) in take(&mut self.takeover.missed) {
+            self.recount(resource, generation);
+        }
+        take(&mut self.takeover.resumes).into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
+    }
+
+    pub(crate) fn resume(&mut self, call: u64, name: Name, note: String) {
+        if self.takeover.is_waiting() {
+            return match self.takeover.resume_later(call, &name, &note).filter(|until| *until > self.now) {
+                Some(until) => self.timers.set(Alarm::Resume(call), until),
+                None => self.refuse_to_resume(call, Error::Lost),
+            };
+        }
+        let is_it = |ticket: &TicketId| self.clients.get(*ticket).is_some_and(|entry| entry.wanted.name == name);
+        let ticket = self.takeover.tickets.get(&note).copied().filter(is_it);
+        let Some(ticket) = ticket else { return self.refuse_to_resume(call, Error::Lost) };
+        let Some(lease) = self.clients.resume(ticket, self.now) else {
+            let why = self.why_not(ticket);
+            return self.refuse_to_resume(call, why);
+        };
+        self.timers.cancel(&Alarm::Resume(call));
+        self.timers.set(Alarm::Ticket(ticket), lease.next());
+        self.answer(call, Ok(Answer::Ticket(ticket)));
+        let until = lease.deadline();
+        self.effects.push(match self.takeover.awaited.remove(&ticket) {
+            true => Effect::Granted { ticket, until },
+            false => Effect::Renewed { ticket, until },
+        });
+    }
+
+    pub(crate) fn resume_no_more(&mut self, call: u64) {
+        if self.takeover.give_up(call) {
+            self.timers.cancel(&Alarm::Resume(call));
+        }
+    }
+
+    pub(crate) fn on_resume_alarm(&mut self, call: u64) {
+        if self.takeover.give_up(call) {
+            let why = self.problem().unwrap_or(Error::Lost);
+            self.refuse_to_resume(call, why);
+        }
+    }
+
+    fn refuse_to_resume(&mut self, call: u64, why: Error) {
+        self.takeover.give_up(call);
+        self.timers.cancel(&Alarm::Resume(call));
+        self.answer(call, Err(why));
+    }
+
+    pub(crate) fn write_down(&mut self, out: &mut Vec<Effect>) {
+        out.extend(self.takeover.out.drain(..).map(Effect::Record));
+        for effect in &self.effects {
+            match *effect {
+                Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
+                    self.takeover.on_until(ticket, until, self.clients.get(ticket));
+                }
+                Effect::Ended(ticket, _) => self.takeover.on_over(ticket),
+                _ => {}
+            }
+        }
+        if !makes(Mutation::AnsweredBeforeRecorded) {
+            out.extend(self.takeover.out.drain(..).map(Effect::Record));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,7 +499,8 @@ mod tests {
 
     fn takeover() -> Takeover {
         let mut takeover = Takeover::new(None, "boot");
-        takeover.await_client(TICKET, "a".to_owned());
+        takeover.note(TICKET, "a".to_owned());
+        takeover.awaited.insert(TICKET);
         takeover.check(|ticket| ticket == TICKET, |_| true);
         takeover
     }
@@ -482,8 +510,8 @@ mod tests {
         let mut takeover = takeover();
         takeover.on_over(TICKET);
         takeover.check(|_| false, |_| false);
-        assert_eq!(takeover.ticket("a"), None);
-        assert!(takeover.take_out().eq([JournalEntry::Over { note: "a".to_owned() }]));
+        assert!(takeover.tickets.is_empty());
+        assert_eq!(takeover.out, [JournalEntry::Over { note: "a".to_owned() }]);
     }
 
     #[test]
@@ -491,7 +519,7 @@ mod tests {
         let mut takeover = takeover();
         takeover.resumes.extend([7, 8, 7].map(|call| (call, "r".parse().unwrap(), "a".to_owned())));
         assert!(takeover.give_up(7) && !takeover.give_up(7));
-        assert_eq!(takeover.take_resumes().len(), 1);
+        assert_eq!(take(&mut takeover.resumes).len(), 1);
         takeover.check(|_| true, |_| false);
     }
 
@@ -529,7 +557,7 @@ mod tests {
     #[should_panic(expected = "not counted by sender")]
     fn uncounted_early_messages_panic() {
         let mut takeover = takeover();
-        takeover.said.insert(PeerId::new(2), 1);
+        takeover.buffered.insert(PeerId::new(2), 1);
         takeover.check(|_| true, |_| true);
     }
 

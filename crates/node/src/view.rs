@@ -314,19 +314,17 @@ pub struct ClusterView {
 
 /// The local state of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct Inspection {
-    /// The inspected peer.
     pub peer: PeerId,
-    /// The other peers that it has met.
     pub others: Vec<PeerId>,
-    /// Its participations, by name.
     pub parts: Vec<PartView>,
 }
 
 /// The participation of a peer in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct PartView {
-    /// The resource's name.
     pub name: Name,
     /// Number of slots; `None` while the peer is not a party.
     pub slots: Option<u32>,
@@ -334,7 +332,6 @@ pub struct PartView {
     pub keeper: Option<PeerId>,
     /// In serving order, if this peer is the coordinator.
     pub queue: Option<Vec<TicketView>>,
-    /// The tokens at this peer, by slot.
     pub tokens: Vec<TokenView>,
     /// The clients of this peer: holders, then waiters.
     pub clients: Vec<PartClient>,
@@ -342,8 +339,8 @@ pub struct PartView {
 
 /// A queue entry: a ticket of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct TicketView {
-    /// The peer of the client.
     pub peer: PeerId,
     /// The alias, which changes if the peer has to request again.
     pub ticket: u64,
@@ -351,10 +348,9 @@ pub struct TicketView {
 
 /// A token at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct TokenView {
-    /// The slot.
     pub slot: u32,
-    /// Whether no client uses it.
     pub free: bool,
     /// The first successor, if this peer knows one.
     pub next: Option<TicketView>,
@@ -362,12 +358,10 @@ pub struct TokenView {
 
 /// A client in a [`PartView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct PartClient {
-    /// The alias of its request.
     pub ticket: u64,
-    /// The slot, if it holds one.
     pub slot: Option<u32>,
-    /// Its details.
     pub client: ClientView,
 }
 
@@ -536,12 +530,10 @@ impl Event {
 
 /// Counters since the start of this peer; `waiting`, `holding` and `links` are gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields named after their content")]
 pub struct Counters {
-    /// Frames received, of all kinds.
     pub received: u64,
-    /// Frames sent.
     pub sent: u64,
-    /// Hosts linked now.
     pub links: u64,
     /// Frames sent relayed through the registry leader.
     pub relayed: u64,
@@ -551,20 +543,14 @@ pub struct Counters {
     pub unexpected: u64,
     /// Connections that did not prove the cluster secret.
     pub unauthenticated: u64,
-    /// Sessions that have expired.
     pub sessions_lost: u64,
-    /// Requests.
     pub asked: u64,
-    /// Requests that were granted.
     pub granted: u64,
     /// Grants released before their deadline.
     pub released: u64,
-    /// Grants whose lease expired.
     pub lost: u64,
     /// Requests that ended without a grant.
     pub refused: u64,
-    /// Clients waiting now.
     pub waiting: u64,
-    /// Clients holding a slot now.
     pub holding: u64,
 }

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClientView;
 use crate::clients::{Entry, Stage};
-use crate::connections::Packet;
-use crate::link::Frame;
-use crate::survey::QueueReport;
+use crate::links::connections::Packet;
+use crate::links::link::Frame;
+use crate::query::QueueReport;
 
 const HELLO: u16 = 0;
 
@@ -59,12 +59,11 @@ pub enum Body {
         to: PeerId,
         packet: Packet,
     },
-    /// The sender does not need this connection, and it may be closed. Unreliable.
+    /// The sender does not need this connection. Unreliable.
     Idle,
-    /// Sent by a peer without a session. Answered by a `Greeting` with the voters. Unreliable.
+    /// Sent by a peer without a session. Answered by a `Greeting`. Unreliable.
     Seek,
-    /// Sent by a coordinator to the host of a waiter, to check that it is reachable. Reliable: the link acknowledges
-    /// it.
+    /// Sent by a coordinator to the host of a waiter, whose link acknowledges it. Reliable.
     Probe,
 }
 
@@ -93,15 +92,13 @@ pub enum Reply {
         millis: u64,
     },
     Here(Vec<Client>),
-    /// Milliseconds until the notified client's lease ends; `None` if no client here has that grant.
+    /// Milliseconds until the notified client's lease ends, if it has that grant.
     Revoked(Option<u64>),
     Used(bool),
 }
 
-/// A client, as its own peer reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// The alias by which custody knows it.
     pub ticket: Option<Ticket>,
     pub label: String,
     pub pid: Option<u32>,
@@ -163,7 +160,7 @@ const MOST_BYTES_HERE: usize = 512 << 10;
 /// Hosts in a greeting, and missing parties.
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
-/// `AROUND` bounds the framing of a payload, except for a hello of a later version; most messages are below `USUAL`.
+/// `AROUND` bounds the framing of a payload; most messages are below `USUAL`.
 const AROUND: usize = 64;
 const USUAL: usize = 256;
 const MOST_ADDRESS: usize = 255;
@@ -199,7 +196,6 @@ impl Body {
     }
 }
 
-/// Returns the longest prefix that fits into a message.
 pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
     let mut bytes = 0;
     let fits = move |client: &Client| {
@@ -218,7 +214,7 @@ pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     }
 }
 
-/// Returns a frame and its version: for a hello, the one to use on its connection.
+/// For a hello, the version is the one to use on its connection.
 pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     let (version, rest) = part(bytes)?;
     if version == HELLO {
@@ -276,8 +272,8 @@ mod tests {
 
     use super::*;
     use crate::Purpose;
-    use crate::connections::Segment;
-    use crate::link::Life;
+    use crate::links::connections::Segment;
+    use crate::links::link::Life;
 
     #[test]
     fn message_round_trips() {

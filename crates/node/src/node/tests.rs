@@ -20,6 +20,7 @@ mod voters;
 mod world;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use peerlock_types::Span;
 

@@ -476,14 +476,14 @@ fn census_counts_the_slot_of_an_unrecorded_end() {
     let key = name.parse::<Name>().unwrap().key();
     let third = world.node(3);
     assert_eq!(
-        (third.parts.get(key).unwrap().custody.generation(), third.detached.ending().count()),
+        (third.parts.get(key).unwrap().custody.generation(), third.detached.ending.len()),
         (2, 1),
         "it was reported in the census"
     );
     assert_eq!(world.fencing(2, next), None);
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(3));
-    assert!(world.node(3).detached.ending().next().is_none());
+    assert!(world.node(3).detached.ending.is_empty());
     assert_eq!(world.fencing(2, next), None, "there is one slot now, which is held");
     world.input(2, Input::Release { call: None, ticket: waits });
     assert!(world.fencing(2, next).is_some());
@@ -502,11 +502,11 @@ fn ended_grant_slot_is_lost_with_session_or_eviction() {
             world.slow_disks(true);
         } else {
             world.run(Span::from_secs(15));
-            assert!(world.node(3).problem().is_some() && world.node(3).detached.ending().next().is_none());
+            assert!(world.node(3).problem().is_some() && world.node(3).detached.ending.is_empty());
         }
         cut_from_leader(&mut world, false);
         world.run(Span::from_millis(500));
-        assert!(world.node(3).detached.ending().next().is_none());
+        assert!(world.node(3).detached.ending.is_empty());
         world.slow_disks(false);
         world.run(Span::from_secs(5));
         assert!(world.fencing(2, waits).is_some(), "forces: {forces}");

@@ -11,12 +11,11 @@ use std::collections::BTreeMap;
 use super::world::{World, wanted};
 use super::*;
 use crate::Name;
-use crate::fuzz::Fuzzer;
+use crate::testing::fuzz::Fuzzer;
 use crate::verb::Show;
 
 const MAX_RETAINED: usize = 20_000;
 const MOST_DIALS: usize = 400;
-
 const NINE: u64 = 9;
 
 struct Run {
@@ -103,7 +102,7 @@ impl Run {
     }
 
     fn dials(&self) -> usize {
-        (1..=3).map(|number| self.world.node(number).membership.dialled()).max().unwrap_or_default()
+        (1..=3).map(|number| self.world.node(number).membership.dialled.len()).max().unwrap_or_default()
     }
 }
 

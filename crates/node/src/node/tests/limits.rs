@@ -4,9 +4,9 @@ use peerlock_protocol::custody::MOST_WAITING;
 
 use super::*;
 use crate::Progress;
-use crate::connections::{Packet, Segment};
-use crate::contacts::Update;
-use crate::link::Frame;
+use crate::links::connections::{Packet, Segment};
+use crate::links::contacts::Update;
+use crate::links::link::Frame;
 use crate::verb::Show;
 use crate::wire::{Body, encode, encode_body};
 
@@ -140,7 +140,7 @@ fn request_above_the_ration_is_served_after_a_census() {
 
 #[test]
 fn oversized_message_is_lost_before_it_is_numbered() {
-    let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
+    let mut contacts = crate::links::contacts::Contacts::new(7, Versions::OURS);
     let mut update = Vec::new();
     contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut update);
     let host = PeerId::new(2);
@@ -195,7 +195,7 @@ fn guests_that_left_use_no_memory() {
 /// One machine can have any number of identities.
 #[test]
 fn number_of_met_hosts_is_bounded() {
-    let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
+    let mut contacts = crate::links::contacts::Contacts::new(7, Versions::OURS);
     let mut meet = |number: u64, epoch: u64| {
         let (host, now) = (PeerId::new(number), Time::ZERO + Span::from_millis(epoch));
         contacts.up(host, epoch, address(number), Some(CLUSTER), now);
@@ -227,7 +227,7 @@ fn recovery_reported_by_a_non_voter_is_ignored() {
     world.split(&[1, 9]);
     world.run(Span::from_secs(20));
     for _ in 0..30 {
-        let life = crate::link::Life { process: 1, part: 1 };
+        let life = crate::links::link::Life { process: 1, part: 1 };
         let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered(7)) };
         world.inject(9, 1, encode(&hello, 1, Versions::OURS));
         world.run(Span::from_secs(1));

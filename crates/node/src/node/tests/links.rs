@@ -22,7 +22,7 @@ impl World {
         (1..=12).filter(|number| !voters.contains(number)).collect()
     }
 
-    fn one_inside_and_one_in_line(&mut self) -> [(u64, TicketId); 2] {
+    fn holder_and_waiter(&mut self) -> [(u64, TicketId); 2] {
         let others = self.others();
         [others[0], others[1]].map(|host| (host, self.acquire(host, wanted("r"))))
     }
@@ -95,7 +95,7 @@ fn successor_is_dialled_before_the_hand_over() {
 #[test]
 fn message_in_flight_arrives_after_its_link_ended() {
     let mut world = at_rest();
-    let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
+    let [(one, first), (two, second)] = world.holder_and_waiter();
     world.frozen.insert(two);
     world.step(one, Input::Release { call: None, ticket: first });
     world.settle();
@@ -110,7 +110,7 @@ fn message_in_flight_arrives_after_its_link_ended() {
 #[test]
 fn moved_host_is_found_at_its_new_address() {
     let mut world = at_rest();
-    let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
+    let [(one, first), (two, second)] = world.holder_and_waiter();
     world.input(one, Input::Release { call: None, ticket: first });
     world.input(two, Input::Release { call: None, ticket: second });
     world.run(MINUTE * 4);

@@ -6,8 +6,8 @@ use peerlock_types::Span;
 use super::super::*;
 use super::world::{World, wanted};
 use crate::Origin;
-use crate::connections::{Packet, Segment};
-use crate::link::Frame;
+use crate::links::connections::{Packet, Segment};
+use crate::links::link::Frame;
 use crate::verb::Resize;
 use crate::wire::{Body, encode, encode_body};
 

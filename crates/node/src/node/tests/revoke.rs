@@ -3,9 +3,9 @@
 use peerlock_registry::{Command, GrantView, Page, ResourceView, SessionId};
 use peerlock_types::Span;
 
-use super::super::session::label;
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
+use crate::session::label;
 use crate::session_state::Ask;
 use crate::verb::{Evict, Resize, Revoke, SetVoters};
 use crate::{Class, Name, Origin, Wanted};
@@ -222,7 +222,7 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
         world.machines.get_mut(&3).unwrap().received.clear();
         let now = world.now;
         let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
-        node.wait_for_register(9);
+        node.await_registry(9);
         node.session_state.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
@@ -250,7 +250,7 @@ fn late_commands_of_an_administrator_are_reported() {
         world.machines.get_mut(&3).unwrap().received.clear();
         let now = world.now;
         let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
-        node.wait_for_register(9);
+        node.await_registry(9);
         node.session_state.ask(command, ask.clone(), now);
         world.run(Span::from_secs(3));
         let Some(Err(error)) = world.answer(3) else { panic!("{ask:?}: {:?}", world.answer(3)) };

@@ -1,8 +1,10 @@
 //! A process ends, its clients do not, and the next process takes over their grants.
 
+use std::time::Duration;
+
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::link::Frame;
+use crate::links::link::Frame;
 use crate::verb::Show;
 use crate::wire::{encode, encode_body};
 use crate::{Event, JournalEntry, Name, Origin, Ttl, Wanted};

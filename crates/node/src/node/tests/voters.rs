@@ -80,7 +80,7 @@ fn registry_that_has_lost_entries_is_reported() {
     world.machines.get_mut(&1).unwrap().file = copy;
     world.restart(1);
     world.run(Span::from_secs(5));
-    world.step(2, Input::Look { call: 9 });
+    world.step(2, Input::call(9, crate::verb::Cluster {}));
     world.run(Span::from_secs(5));
     let reports = |effect: &&Effect| matches!(effect, Effect::Notice(Notice::Forgotten(_)));
     assert_eq!(world.received(1).iter().filter(reports).count(), 1, "it is logged once");

@@ -6,7 +6,7 @@ use peerlock_registry::Versions;
 use peerlock_types::Span;
 
 use super::super::*;
-use crate::{ClusterId, NetEvent, Origin, Parting, Predecessor, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, NetEvent, Origin, Parting, Predecessor, Ttl, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
@@ -413,17 +413,6 @@ impl World {
 }
 
 pub(super) fn wanted(name: &str) -> Wanted {
-    Wanted {
-        name: name.parse().unwrap(),
-        slots: None,
-        ttl: Span::from_secs(30),
-        grace: Span::from_secs(6),
-        auto_renew: true,
-        detached: None,
-        taken_over_as: None,
-        wait: Wait::Forever,
-        label: String::new(),
-        pid: None,
-        request: None,
-    }
+    let wanted = Wanted::new(name.parse().unwrap(), Span::from_secs(30), Span::from_secs(6));
+    Wanted { auto_renew: true, ..wanted }
 }

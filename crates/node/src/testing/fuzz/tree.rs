@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::ser::{
-    Error as _, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple, SerializeTupleVariant,
-    Serializer,
+    Error as _, Impossible, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    SerializeTupleVariant, Serializer,
 };
 
 use super::Chance;
@@ -126,9 +126,33 @@ fn varint(mut value: u128, out: &mut Vec<u8>) {
 /// A serializer for a field of this name.
 struct ToTree(&'static str);
 
-struct ListTo(&'static str, Vec<Tree>);
-struct GroupTo(&'static str, Vec<Tree>);
-struct VariantTo(u32, &'static str, Vec<Tree>);
+/// A serializer for the parts of a value.
+struct Parts {
+    name: &'static str,
+    parts: Vec<Tree>,
+    finish: Finish,
+}
+
+enum Finish {
+    List,
+    Group,
+    Variant(u32, &'static str),
+}
+
+impl Parts {
+    fn push<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), fmt::Error> {
+        self.parts.push(value.serialize(ToTree(name))?);
+        Ok(())
+    }
+
+    fn finish(self) -> Made {
+        Ok(match self.finish {
+            Finish::List => Tree::List(self.parts),
+            Finish::Group => Tree::Group(self.parts),
+            Finish::Variant(which, name) => Tree::Variant(which, name, Box::new(Tree::Group(self.parts))),
+        })
+    }
+}
 
 type Made = Result<Tree, fmt::Error>;
 
@@ -136,38 +160,49 @@ fn number(name: &'static str, value: u128) -> Made {
     Ok(Tree::Number { name, is_byte: false, value })
 }
 
-fn never<T>() -> Result<T, fmt::Error> {
-    Err(fmt::Error::custom("messages have no such type"))
+fn parts(name: &'static str, finish: Finish) -> Result<Parts, fmt::Error> {
+    Ok(Parts { name, parts: Vec::new(), finish })
+}
+
+macro_rules! numbers {
+    ($($method:ident $type:ty,)*) => {
+        $(fn $method(self, value: $type) -> Made {
+            number(self.0, value.into())
+        })*
+    };
+}
+
+macro_rules! no_messages_have {
+    ($($method:ident($($type:ty),*) $made:ty,)*) => {
+        $(fn $method(self, $(_: $type),*) -> Result<$made, fmt::Error> {
+            Err(fmt::Error::custom("messages have no such type"))
+        })*
+    };
 }
 
 impl Serializer for ToTree {
     type Ok = Tree;
     type Error = fmt::Error;
-    type SerializeSeq = ListTo;
-    type SerializeTuple = GroupTo;
-    type SerializeTupleStruct = serde::ser::Impossible<Tree, fmt::Error>;
-    type SerializeTupleVariant = VariantTo;
-    type SerializeMap = serde::ser::Impossible<Tree, fmt::Error>;
-    type SerializeStruct = GroupTo;
-    type SerializeStructVariant = VariantTo;
+    type SerializeSeq = Parts;
+    type SerializeTuple = Parts;
+    type SerializeTupleStruct = Impossible<Tree, fmt::Error>;
+    type SerializeTupleVariant = Parts;
+    type SerializeMap = Impossible<Tree, fmt::Error>;
+    type SerializeStruct = Parts;
+    type SerializeStructVariant = Parts;
+
+    numbers! {
+        serialize_u16 u16,
+        serialize_u32 u32,
+        serialize_u64 u64,
+        serialize_u128 u128,
+    }
 
     fn serialize_bool(self, value: bool) -> Made {
         Ok(Tree::Bool(value))
     }
     fn serialize_u8(self, value: u8) -> Made {
         Ok(Tree::Number { name: self.0, is_byte: true, value: value.into() })
-    }
-    fn serialize_u16(self, value: u16) -> Made {
-        number(self.0, value.into())
-    }
-    fn serialize_u32(self, value: u32) -> Made {
-        number(self.0, value.into())
-    }
-    fn serialize_u64(self, value: u64) -> Made {
-        number(self.0, value.into())
-    }
-    fn serialize_u128(self, value: u128) -> Made {
-        number(self.0, value)
     }
     fn serialize_str(self, value: &str) -> Made {
         Ok(Tree::Text(value.to_owned()))
@@ -187,20 +222,20 @@ impl Serializer for ToTree {
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Made {
         value.serialize(Self(name))
     }
-    fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        which: u32,
-        name: &'static str,
-        value: &T,
-    ) -> Made {
+    fn serialize_newtype_variant<T>(self, _: &'static str, which: u32, name: &'static str, value: &T) -> Made
+    where
+        T: Serialize + ?Sized,
+    {
         Ok(Tree::Variant(which, name, Box::new(value.serialize(self)?)))
     }
-    fn serialize_seq(self, _: Option<usize>) -> Result<ListTo, fmt::Error> {
-        Ok(ListTo(self.0, Vec::new()))
+    fn serialize_seq(self, _: Option<usize>) -> Result<Parts, fmt::Error> {
+        parts(self.0, Finish::List)
     }
-    fn serialize_tuple(self, _: usize) -> Result<GroupTo, fmt::Error> {
-        Ok(GroupTo(self.0, Vec::new()))
+    fn serialize_tuple(self, _: usize) -> Result<Parts, fmt::Error> {
+        parts(self.0, Finish::Group)
+    }
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Parts, fmt::Error> {
+        parts("", Finish::Group)
     }
     fn serialize_tuple_variant(
         self,
@@ -208,11 +243,8 @@ impl Serializer for ToTree {
         which: u32,
         name: &'static str,
         _: usize,
-    ) -> Result<VariantTo, fmt::Error> {
-        Ok(VariantTo(which, name, Vec::new()))
-    }
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<GroupTo, fmt::Error> {
-        Ok(GroupTo(self.0, Vec::new()))
+    ) -> Result<Parts, fmt::Error> {
+        parts("", Finish::Variant(which, name))
     }
     fn serialize_struct_variant(
         self,
@@ -220,106 +252,59 @@ impl Serializer for ToTree {
         which: u32,
         name: &'static str,
         _: usize,
-    ) -> Result<VariantTo, fmt::Error> {
-        Ok(VariantTo(which, name, Vec::new()))
+    ) -> Result<Parts, fmt::Error> {
+        parts("", Finish::Variant(which, name))
     }
 
-    fn serialize_i8(self, _: i8) -> Made {
-        never()
-    }
-    fn serialize_i16(self, _: i16) -> Made {
-        never()
-    }
-    fn serialize_i32(self, _: i32) -> Made {
-        never()
-    }
-    fn serialize_i64(self, _: i64) -> Made {
-        never()
-    }
-    fn serialize_f32(self, _: f32) -> Made {
-        never()
-    }
-    fn serialize_f64(self, _: f64) -> Made {
-        never()
-    }
-    fn serialize_char(self, _: char) -> Made {
-        never()
-    }
-    fn serialize_bytes(self, _: &[u8]) -> Made {
-        never()
-    }
-    fn serialize_unit_struct(self, _: &'static str) -> Made {
-        never()
-    }
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeTupleStruct, fmt::Error> {
-        never()
-    }
-    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap, fmt::Error> {
-        never()
+    no_messages_have! {
+        serialize_i8(i8) Tree,
+        serialize_i16(i16) Tree,
+        serialize_i32(i32) Tree,
+        serialize_i64(i64) Tree,
+        serialize_f32(f32) Tree,
+        serialize_f64(f64) Tree,
+        serialize_char(char) Tree,
+        serialize_bytes(&[u8]) Tree,
+        serialize_unit_struct(&'static str) Tree,
+        serialize_tuple_struct(&'static str, usize) Impossible<Tree, fmt::Error>,
+        serialize_map(Option<usize>) Impossible<Tree, fmt::Error>,
     }
 }
 
-impl SerializeSeq for ListTo {
-    type Ok = Tree;
-    type Error = fmt::Error;
+macro_rules! parts {
+    ($($of:ident $method:ident,)*) => {
+        $(impl $of for Parts {
+            type Ok = Tree;
+            type Error = fmt::Error;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), fmt::Error> {
-        self.1.push(value.serialize(ToTree(self.0))?);
-        Ok(())
-    }
-    fn end(self) -> Made {
-        Ok(Tree::List(self.1))
-    }
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), fmt::Error> {
+                self.push(self.name, value)
+            }
+            fn end(self) -> Made {
+                self.finish()
+            }
+        })*
+    };
 }
 
-impl SerializeTuple for GroupTo {
-    type Ok = Tree;
-    type Error = fmt::Error;
+macro_rules! fields {
+    ($($of:ident,)*) => {
+        $(impl $of for Parts {
+            type Ok = Tree;
+            type Error = fmt::Error;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), fmt::Error> {
-        self.1.push(value.serialize(ToTree(self.0))?);
-        Ok(())
-    }
-    fn end(self) -> Made {
-        Ok(Tree::Group(self.1))
-    }
+            fn serialize_field<T>(&mut self, name: &'static str, value: &T) -> Result<(), fmt::Error>
+            where
+                T: Serialize + ?Sized,
+            {
+                self.push(name, value)
+            }
+            fn end(self) -> Made {
+                self.finish()
+            }
+        })*
+    };
 }
 
-impl SerializeStruct for GroupTo {
-    type Ok = Tree;
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), fmt::Error> {
-        self.1.push(value.serialize(ToTree(name))?);
-        Ok(())
-    }
-    fn end(self) -> Made {
-        Ok(Tree::Group(self.1))
-    }
-}
-
-impl SerializeTupleVariant for VariantTo {
-    type Ok = Tree;
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), fmt::Error> {
-        self.2.push(value.serialize(ToTree(""))?);
-        Ok(())
-    }
-    fn end(self) -> Made {
-        Ok(Tree::Variant(self.0, self.1, Box::new(Tree::Group(self.2))))
-    }
-}
-
-impl SerializeStructVariant for VariantTo {
-    type Ok = Tree;
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), fmt::Error> {
-        self.2.push(value.serialize(ToTree(name))?);
-        Ok(())
-    }
-    fn end(self) -> Made {
-        Ok(Tree::Variant(self.0, self.1, Box::new(Tree::Group(self.2))))
-    }
-}
+parts! { SerializeSeq serialize_element, SerializeTuple serialize_element, SerializeTupleVariant serialize_field, }
+fields! { SerializeStruct, SerializeStructVariant, }

@@ -31,17 +31,17 @@ use serde::{Deserialize, Serialize};
 pub const BEAT: Span = Span::from_secs(1);
 /// A peer that does not answer this many probes is considered gone.
 const MOST_ASKED: u32 = 3;
-/// A connection without data for this long is idle, and is probed at this interval.
+/// A connection without data for this long is idle, and probed at this interval.
 const REST: Span = Span::from_secs(20);
 const LOST: &str = "a packet was lost";
 
 /// A message between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// The number of the connection, chosen by the side that opened it.
+    /// Chosen by the side that opened it.
     pub number: u64,
-    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process,
-    /// which is another connection.
+    /// Chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process: that is
+    /// another connection.
     pub answer: u64,
     /// The content.
     pub segment: Segment,
@@ -80,7 +80,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
+pub(crate) struct End {
     number: u64,
     answer: u64,
     /// The number by which the node knows it, once established.
@@ -88,7 +88,6 @@ struct End {
     sent: u64,
     received: u64,
     last_received: Time,
-    /// When data was last sent, and when it was last sent or received.
     said: Time,
     used: Time,
     /// Probes since the last packet received.
@@ -100,8 +99,7 @@ impl End {
         Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
     }
 
-    /// Returns whether to probe now. A packet received within a beat of sending data may have been sent before that
-    /// data arrived.
+    /// A packet received within a beat of sending data may have been sent before that data arrived.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
         let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
@@ -112,16 +110,16 @@ impl End {
 /// All connections of one peer.
 #[derive(Debug, Default)]
 pub struct Connections {
-    ends: BTreeMap<PeerId, End>,
-    wanted: BTreeSet<PeerId>,
+    pub(crate) ends: BTreeMap<PeerId, End>,
+    pub(crate) wanted: BTreeSet<PeerId>,
     last: u64,
     epochs: u64,
-    packets: Vec<(PeerId, Packet)>,
-    changes: Vec<Change>,
+    pub(crate) packets: Vec<(PeerId, Packet)>,
+    pub(crate) changes: Vec<Change>,
 }
 
 impl Connections {
-    /// Creates an empty set. The first connection gets the epoch after this one.
+    /// The first connection gets the epoch after this one.
     pub fn after(epochs: u64) -> Self {
         Self { epochs, ..Self::default() }
     }
@@ -144,11 +142,6 @@ impl Connections {
     /// Returns whether this connection is established.
     pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
         self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
     }
 
     /// Removes and returns the packets to send.
@@ -493,19 +486,19 @@ mod tests {
 
     #[test]
     fn silent_peer_is_given_up_soon_after_recent_data() {
-        for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
+        for (before, sends, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
-            if is_notified {
+            if sends {
                 one.send(peer(2), 1, vec![7], now);
             }
-            let first = now + if is_notified { BEAT / 2 } else { BEAT };
+            let first = now + if sends { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));
                 one.packets.clear();
                 one.changes.iter().any(|change| matches!(change, Change::Down(..)))
             };
-            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {is_notified}");
+            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {sends}");
         }
     }
 }

@@ -1,40 +1,105 @@
-//! Other hosts: meeting them, joining or creating a cluster with them, leaving it.
+//! Other hosts: meeting them, and joining or creating a cluster with them.
+//!
+//! 1. A connection is up: both sides send a hello (`link.rs`), then `Greeting` with their cluster and the hosts they
+//!    know.
+//! 2. A host without a cluster adopts that of the first host it meets: `Effect::Belongs`, then it opens a session.
+//! 3. With `--expect`, hosts without a cluster name the one with the smallest number as the creator. The host that all
+//!    others name creates the cluster. A host keeps its choice until the named host disconnects, so two hosts cannot
+//!    both be named by all hosts they have met, if these are more than half of the expected ones.
+//! 4. A host of another cluster is ignored, unless it shows that ours was recovered without us.
+
+use std::collections::BTreeMap;
 
 use peerlock_registry::{ClusterId, Versions};
-use peerlock_types::{PeerId, Span};
+use peerlock_types::{PeerId, Span, Time};
 
-use super::{Alarm, Effect, Node, Phase};
-use crate::contacts::Update;
-use crate::others::Other;
+use super::contacts::Update;
+use crate::health::INCIDENT;
+use crate::node::{Alarm, Node, Phase};
 use crate::wire::Body;
-use crate::{Error, Event, NetEvent, Notice};
+use crate::{Effect, Error, Event, NetEvent, Notice};
 
-/// A host that connected this recently may not know others that connected at the same time.
+/// Hosts that connected this recently may not know each other.
 const RECENT: Span = Span::from_secs(10);
 /// How long an acknowledgement waits for a message to carry it.
-pub(super) const ACK_AFTER: Span = Span::from_millis(20);
-/// A recovery of the cluster is believed if it is reported again after this long.
+pub(crate) const ACK_AFTER: Span = Span::from_millis(20);
 const AGAIN: Span = Span::from_secs(1);
 
+#[derive(Default)]
+pub struct Founding {
+    pub(crate) founder: Option<PeerId>,
+}
+
+impl Founding {
+    pub fn name(&mut self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
+        let is_new = self.founder.is_none();
+        if is_new {
+            self.founder = others.iter().map(|(host, _)| *host).chain([me]).min();
+        }
+        is_new
+    }
+
+    /// Returns whether all hosts have named us.
+    pub fn is_for(&self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
+        self.founder == Some(me) && others.iter().all(|(_, founder)| *founder == Some(me))
+    }
+
+    pub fn on_down(&mut self, host: PeerId) {
+        self.founder.take_if(|founder| *founder == host);
+    }
+
+    pub fn check(&self, is_there: impl Fn(PeerId) -> bool) {
+        assert!(self.founder.is_none_or(is_there), "the host that is to create a cluster has disconnected");
+    }
+}
+
+/// One is enough to report a second cluster.
+const MOST: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    pub address: String,
+    pub cluster: ClusterId,
+    pub met: Time,
+}
+
+#[derive(Default)]
+pub struct Others {
+    pub(crate) hosts: BTreeMap<PeerId, Other>,
+}
+
+impl Others {
+    pub fn meet(&mut self, host: PeerId, other: Other) {
+        if self.hosts.len() < MOST || self.hosts.contains_key(&host) {
+            self.hosts.insert(host, other);
+        }
+    }
+
+    /// Removes entries that belong to a member of our cluster.
+    pub fn on_member(&mut self, host: PeerId, address: &str) {
+        self.hosts.retain(|known, other| *known != host && other.address != address);
+    }
+}
+
 impl Node {
-    pub(super) fn start(&mut self, join: Vec<String>) {
+    pub(crate) fn start(&mut self, join: Vec<String>) {
         self.session_state.start(self.now);
         if self.session_state.seeks() && self.session_state.expects().is_none() {
             self.timers.set(Alarm::Join, self.now + self.config.join_timeout);
         }
-        self.watch_health();
+        self.timers.set(Alarm::Health, self.now + INCIDENT);
         self.timers.set(Alarm::Sweep, self.now + self.config.idle.min(Span::from_secs(3)));
         join.into_iter().for_each(|address| self.dial(address));
         self.try_to_found();
     }
 
-    pub(super) fn dial(&mut self, address: String) {
+    pub(crate) fn dial(&mut self, address: String) {
         if self.membership.dial(&address) {
             self.effects.push(Effect::Dial(address));
         }
     }
 
-    pub(super) fn on_net(&mut self, event: NetEvent) {
+    pub(crate) fn on_net(&mut self, event: NetEvent) {
         if self.phase == Phase::Left {
             return;
         }
@@ -64,7 +129,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
+    pub(crate) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
         if self.contacts.down(peer, epoch, self.now) {
             self.session_state.part(peer);
             self.on_link_down(peer);
@@ -75,11 +140,11 @@ impl Node {
         }
     }
 
-    pub(super) fn on_update(&mut self, update: Update) {
+    pub(crate) fn on_update(&mut self, update: Update) {
         match update {
             Update::Met(host) => self.on_met(host),
             Update::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
-            Update::Said(from, bytes) => self.on_body(from, &bytes),
+            Update::Message(from, bytes) => self.on_body(from, &bytes),
             Update::Foreign(host, theirs) => self.on_foreign(host, theirs),
             Update::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
             Update::Notice(notice) => self.notice(notice),
@@ -91,16 +156,16 @@ impl Node {
         let Some(contact) = self.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
-        let greeting = self.greeting(self.told_of());
-        self.mention(host, &greeting);
+        let greeting = self.greeting(self.announced());
+        self.send_unreliable(host, &greeting);
         // Hosts that connected recently were greeted before this one. In a cluster, only voters are announced.
-        if self.session_state.cluster().is_none() || self.cached_view.is_seated(host) {
+        if self.session_state.cluster().is_none() || self.cached_view.registry_hosts.contains(&host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
             let open = self.contacts.open();
             let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since));
             let recent: Vec<PeerId> = recent.map(|(other, _)| other).collect();
-            recent.into_iter().for_each(|other| self.mention(other, &newcomer));
+            recent.into_iter().for_each(|other| self.send_unreliable(other, &newcomer));
         }
         if let Some(cluster) = cluster {
             self.on_cluster(host, cluster);
@@ -110,23 +175,22 @@ impl Node {
         }
     }
 
-    /// Returns the hosts to announce: the voters, or all while no cluster is known.
-    pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
+    pub(crate) fn announced(&self) -> Vec<(PeerId, String)> {
         let all = self.session_state.cluster().is_none();
-        self.contacts.linked(|host| all || self.cached_view.is_seated(host))
+        self.contacts.linked(|host| all || self.cached_view.registry_hosts.contains(&host))
     }
 
-    pub(super) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
+    pub(crate) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
         let expects = self.session_state.expects().is_some();
-        Body::Greeting { cluster: self.session_state.cluster(), expects, founder: self.founding.founder(), hosts }
+        Body::Greeting { cluster: self.session_state.cluster(), expects, founder: self.founding.founder, hosts }
     }
 
     fn greet_all(&mut self) {
         let greeting = self.greeting(Vec::new());
-        self.mention_to_all(&greeting);
+        self.send_unreliable_to_all(&greeting);
     }
 
-    pub(super) fn on_greeting(
+    pub(crate) fn on_greeting(
         &mut self,
         from: PeerId,
         cluster: Option<ClusterId>,
@@ -149,7 +213,9 @@ impl Node {
 
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.session_state.cluster() {
-            Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.update),
+            Some(ours) if ours != cluster => {
+                self.contacts.hang_up(host, Update::Foreign(host, cluster), &mut self.update);
+            }
             Some(_) => {
                 self.session_state.meet(host, self.now);
                 let address = self.contacts.get(host).map_or("", |contact| contact.address.as_str());
@@ -175,11 +241,10 @@ impl Node {
         if theirs.follows(ours)
             && let Some(bound) = self.session_state.bound()
         {
-            let Some(is_update) = self.incidents.meet_beside(theirs, self.session_state.confirmed(bound), self.now)
-            else {
+            let Some(is_new) = self.incidents.meet_beside(theirs, self.session_state.confirmed(bound), self.now) else {
                 return;
             };
-            if is_update {
+            if is_new {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
             return self.unexpected("a recovery of a cluster that has a quorum");
@@ -199,8 +264,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a host may have had a voter's file from which to recover the cluster. Without a file or view of
-    /// our own, following cannot lose anything.
+    /// Returns whether a host may have had a voter's file to recover the cluster from. Without a file or view of our
+    /// own, following cannot lose anything.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.session_state.registry().map(|registry| registry.state().voter_records());
         let view = self.cached_view.voters_and_learners();
@@ -220,7 +285,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_recorded(&mut self) {
+    pub(crate) fn on_recorded(&mut self) {
         self.timers.cancel(&Alarm::Join);
         self.session_state.on_recorded(self.now);
         self.greet_all();
@@ -243,30 +308,50 @@ impl Node {
             self.session_state.found(cluster, self.now);
         }
     }
+}
 
-    pub(super) fn leave(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
-            return;
-        }
-        self.phase = Phase::Leaving;
-        self.clients.attached().collect::<Vec<_>>().into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
-        for ticket in self.clients.ids() {
-            self.timers.cancel(&Alarm::Ticket(ticket));
-            self.clients.take_alias(ticket);
-            self.clients.remove(ticket);
-        }
-        for alarm in [Alarm::Join, Alarm::Health, Alarm::Look] {
-            self.timers.cancel(&alarm);
-        }
-        self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_creator_stays_until_it_disconnects() {
+        let (me, older, younger) = (PeerId::new(2), PeerId::new(1), PeerId::new(3));
+        let mut founding = Founding::default();
+        assert!(founding.name(me, &[(younger, None)]));
+        assert!(!founding.is_for(me, &[(younger, None)]), "it has not named this host yet");
+        assert!(!founding.name(me, &[(older, None), (younger, Some(me))]), "this host remains named");
+        assert!(founding.is_for(me, &[(younger, Some(me))]));
+        assert!(!founding.is_for(me, &[(older, Some(older)), (younger, Some(me))]));
+        founding.on_down(younger);
+        assert_eq!(founding.founder, Some(me));
+        founding.on_down(me);
+        assert!(founding.name(me, &[(older, Some(older))]));
+        assert_eq!(founding.founder, Some(older));
+        founding.check(|host| host == older);
     }
 
-    pub(super) fn left(&mut self, confirmed: bool) {
-        if self.phase == Phase::Leaving {
-            self.phase = Phase::Left;
-            self.timers.cancel(&Alarm::Leave);
-            self.contacts.ack_all();
-            self.effects.push(Effect::Left { confirmed });
-        }
+    #[test]
+    #[should_panic(expected = "has disconnected")]
+    fn absent_creator_panics() {
+        let mut founding = Founding::default();
+        founding.name(PeerId::new(1), &[]);
+        founding.check(|_| false);
+    }
+
+    #[test]
+    fn host_is_reported_until_it_is_a_member() {
+        let other = |address: &str| Other { address: address.to_owned(), cluster: ClusterId::new(9), met: Time::ZERO };
+        let mut others = Others::default();
+        others.meet(PeerId::new(1), other("10.0.0.1:7400"));
+        others.meet(PeerId::new(1), other("10.0.0.1:7400"));
+        others.meet(PeerId::new(2), other("10.0.0.2:7400"));
+        assert_eq!(others.hosts.len(), 2);
+        others.on_member(PeerId::new(3), "10.0.0.2:7400");
+        assert_eq!(others.hosts.keys().copied().collect::<Vec<_>>(), [PeerId::new(1)]);
+        others.on_member(PeerId::new(1), "10.0.0.7:7400");
+        assert_eq!(others.hosts.len(), 0);
+        (0..2 * MOST as u64).for_each(|host| others.meet(PeerId::new(host), other("")));
+        assert_eq!(others.hosts.len(), MOST);
     }
 }

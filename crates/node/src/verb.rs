@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use super::Node;
+use crate::node::Node;
 use crate::{Answer, ClusterView, Listing, Name, ResourceDetails, ResourceView, json};
 
 /// A request with one reply. Its JSON is the body in the API, or the query of a GET. The resource is in the path.
@@ -73,7 +73,7 @@ verbs! {
 }
 
 impl Node {
-    pub(super) fn on_call(&mut self, call: u64, operation: Operation) {
+    pub(crate) fn on_call(&mut self, call: u64, operation: Operation) {
         match operation {
             Operation::Show(Show { name }) => self.show(call, name),
             Operation::Listing(listing) => self.list(call, &listing),

@@ -22,20 +22,19 @@ use std::collections::BTreeSet;
 use peerlock_protocol as protocol;
 use peerlock_types::{Key, PeerId};
 
-use super::{Alarm, Node};
-use crate::connections::BEAT;
-use crate::parts::Part;
+use crate::links::connections::BEAT;
+use crate::node::{Alarm, Node};
+use crate::recovery::Part;
 use crate::wire::Body;
 
 impl Node {
-    /// Schedules the probes, if we are the coordinator and a client waits.
-    pub(super) fn probe_soon(&mut self, resource: Key) {
+    pub(crate) fn probe_soon(&mut self, resource: Key) {
         if self.parts.get(resource).is_some_and(has_waiters) {
             self.timers.set_if_none(Alarm::Waiters, self.now + BEAT);
         }
     }
 
-    pub(super) fn probe_waiters(&mut self) {
+    pub(crate) fn probe_waiters(&mut self) {
         let mut awaited: Vec<(Key, BTreeSet<PeerId>)> = Vec::new();
         for (resource, part) in self.parts.iter().filter(|(_, part)| has_waiters(part)) {
             let announced = part.custody.queue().into_iter().flat_map(|queue| queue.announced());
@@ -49,7 +48,7 @@ impl Node {
         let hosts: BTreeSet<PeerId> = awaited.iter().flat_map(|(_, hosts)| hosts).copied().collect();
         for host in hosts {
             if self.contacts.is_silent(host, self.now, BEAT) {
-                self.send_body(host, &Body::Probe);
+                self.send_reliable(host, &Body::Probe);
             }
         }
         for (resource, hosts) in awaited {

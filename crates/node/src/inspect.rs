@@ -1,9 +1,10 @@
-//! The local state of this peer, for observers. Has no side effects.
+//! The local state of this peer, for observers.
 
 use peerlock_protocol::token::Claim;
+use peerlock_registry::Registry;
 use peerlock_types::Time;
 
-use super::Node;
+use crate::node::Node;
 use crate::wire::Client;
 use crate::{Inspection, PartClient, PartView, TicketView, TokenView};
 
@@ -36,20 +37,10 @@ impl Node {
         });
         Inspection { peer: self.host(), others: others.collect(), parts: parts.collect() }
     }
-}
 
-#[cfg(any(test, feature = "fuzz"))]
-impl Node {
-    pub fn retained(&self) -> usize {
-        let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.retained()).sum();
-        let registry = self.session_state.registry().map_or(0, peerlock_registry::Registry::retained);
-        let asked = self.survey.retained()
-            + self.orders.retained()
-            + self.detached.orphans()
-            + self.incidents.retained()
-            + self.others.retained();
-        let asked = asked + self.parts.retained() + self.takeover.retained();
-        contacts + registry + asked + self.relay.retained() + self.membership.dialled()
+    /// Returns the voter of this host, if there is one. For observers.
+    pub fn registry(&self) -> Option<&Registry> {
+        self.session_state.registry()
     }
 }
 

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use peerlock_registry::ClusterId;
 use serde::{Deserialize, Serialize};
 
-use crate::mutation::{Mutation, makes};
+use crate::testing::mutation::{Mutation, makes};
 
 /// A process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Life {
 pub enum Frame {
     Hello {
         life: Life,
-        /// The receiver's life as known here, and the number of messages received of it.
+        /// The receiver's life, and the number of messages received of it.
         has: Option<(Life, u64)>,
         /// A receiver of another cluster ignores the connection.
         cluster: Option<ClusterId>,
@@ -66,17 +66,15 @@ pub enum Frame {
 pub enum Received {
     Nothing,
     Body(Vec<u8>),
-    /// The link is open with the known, or the first, life of the other side.
     Hello,
-    /// The link is open with a new process, or one that broke the link.
     NewLife {
         /// Messages transmitted to the old life and not acknowledged.
         lost: Vec<Vec<u8>>,
         /// It is the same process, which broke the link.
         is_same: bool,
     },
-    /// The other side has received fewer messages than it acknowledged. The link has started a new life; the connection
-    /// must be closed, and both count from 1 on the next.
+    /// The other side has received fewer messages than it acknowledged. The link has started a new life: the connection
+    /// must be closed.
     Forgotten {
         lost: Vec<Vec<u8>>,
     },
@@ -84,12 +82,7 @@ pub enum Received {
     Unexpected(&'static str),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    pub lost: Vec<Vec<u8>>,
-}
-
-/// The maximum number and size of unacknowledged messages: more than requests of all clients at once.
+/// More than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -110,7 +103,7 @@ pub struct Link {
     sent: u64,
     /// … and the last one transmitted.
     gone_out: u64,
-    retained: VecDeque<Vec<u8>>,
+    pub(crate) retained: VecDeque<Vec<u8>>,
     bytes: usize,
     has: u64,
     /// … and acknowledged.
@@ -157,19 +150,11 @@ impl Link {
         !self.retained.is_empty()
     }
 
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.retained.len()
-    }
-
-    /// Sends a reliable message. Returns the frame to transmit now, if the link is open.
-    ///
-    /// # Errors
-    /// If the buffer is full: then all messages are dropped, this one included, and the connection must be closed.
-    pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
+    /// Returns the frame to transmit now, if the link is open. If the buffer is full, all messages are dropped, and the
+    /// connection must be closed.
+    pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Vec<Vec<u8>>> {
         if self.retained.len() >= MAX_RETAINED || self.bytes + body.len() > MOST_BYTES {
-            let lost = self.restart().into_iter().chain([body]).collect();
-            return Err(Broken { lost });
+            return Err(self.restart().into_iter().chain([body]).collect());
         }
         self.sent += 1;
         self.bytes += body.len();
@@ -192,7 +177,6 @@ impl Link {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
     }
 
-    /// Returns the messages that were never transmitted.
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
         let confirmed = self.sent - self.retained.len() as u64;
         let unsent: Vec<_> = self.retained.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
@@ -239,7 +223,7 @@ impl Link {
     }
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Received {
-        let last_received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
+        let received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
             let unsent = self.take_unsent();
             let lost = self.retained.drain(..).collect();
             *self = Self::of(self.mine);
@@ -250,7 +234,7 @@ impl Link {
             Received::Hello
         };
         self.theirs = Some(life);
-        // Otherwise it would wait for messages that we have discarded, on every connection.
+        // It would wait for messages that we have discarded, on every connection.
         let confirmed = self.sent - self.retained.len() as u64;
         if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
             return Received::Forgotten { lost: self.restart() };
@@ -267,7 +251,7 @@ impl Link {
         let first = self.sent - self.retained.len() as u64 + 1;
         let again = self.retained.len().saturating_sub(usize::from(makes(Mutation::Resend)));
         out.extend((first..).zip(&self.retained).take(again).map(|(number, body)| self.data(number, body.clone())));
-        last_received
+        received
     }
 
     /// Drops the first `has` messages. Returns false if fewer were sent.
@@ -303,12 +287,12 @@ mod tests {
         link: Link,
         wire: VecDeque<Frame>,
         said: u64,
-        last_received: Vec<u64>,
+        received: Vec<u64>,
     }
 
     impl End {
         fn new(process: u64) -> Self {
-            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, last_received: Vec::new() }
+            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, received: Vec::new() }
         }
 
         fn say(&mut self) {
@@ -348,12 +332,12 @@ mod tests {
             let frame = self.ends[from].wire.pop_front()?;
             let to = &mut self.ends[1 - from];
             let mut out = Vec::new();
-            let last_received = to.link.on_frame(frame, &mut out);
+            let received = to.link.on_frame(frame, &mut out);
             to.wire.extend(out);
-            if let Received::Body(body) = &last_received {
-                to.last_received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
+            if let Received::Body(body) = &received {
+                to.received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
             }
-            Some(last_received)
+            Some(received)
         }
 
         fn finish(&mut self) {
@@ -369,12 +353,8 @@ mod tests {
 
         fn check(&self) {
             for (from, to) in [(0, 1), (1, 0)] {
-                assert_eq!(
-                    self.ends[to].last_received,
-                    (1..=self.ends[from].said).collect::<Vec<_>>(),
-                    "{from} to {to}"
-                );
-                assert_eq!(self.ends[from].link.retained(), 0);
+                assert_eq!(self.ends[to].received, (1..=self.ends[from].said).collect::<Vec<_>>(), "{from} to {to}");
+                assert_eq!(self.ends[from].link.retained.len(), 0);
             }
         }
     }
@@ -419,10 +399,10 @@ mod tests {
                         pair.ends[end].wire.extend(ack);
                     }
                     _ => {
-                        let last_received = pair.deliver(end);
+                        let received = pair.deliver(end);
                         assert!(
-                            !matches!(last_received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
-                            "seed {seed}: {last_received:?}"
+                            !matches!(received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
+                            "seed {seed}: {received:?}"
                         );
                     }
                 }
@@ -449,7 +429,7 @@ mod tests {
         pair.ends[0].say();
         pair.ends[1].say();
         pair.finish();
-        assert_eq!((&pair.ends[0].last_received[..], &pair.ends[1].last_received[..]), (&[1][..], &[3, 4][..]));
+        assert_eq!((&pair.ends[0].received[..], &pair.ends[1].received[..]), (&[1][..], &[3, 4][..]));
     }
 
     #[test]
@@ -461,7 +441,7 @@ mod tests {
         pair.finish();
         pair.cut();
         (0..MAX_RETAINED).for_each(|_| pair.ends[0].say());
-        let Err(Broken { lost }) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
+        let Err(lost) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
         assert_eq!(lost.len(), MAX_RETAINED + 1);
         pair.ends[0].say();
         pair.ends[1].say();
@@ -474,11 +454,10 @@ mod tests {
         );
         pair.ends[1].say();
         pair.finish();
-        assert_eq!(pair.ends[1].last_received, [MAX_RETAINED as u64 + 1]);
-        assert_eq!(pair.ends[0].last_received, [1, 2, 3]);
+        assert_eq!(pair.ends[1].received, [MAX_RETAINED as u64 + 1]);
+        assert_eq!(pair.ends[0].received, [1, 2, 3]);
     }
 
-    /// Otherwise it would close every connection for the missing message.
     #[test]
     fn peer_that_lost_acknowledged_messages_gets_a_new_life() {
         let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());
@@ -491,8 +470,8 @@ mod tests {
         link.send(vec![2]).expect("there is room");
         link.down();
         link.up(None);
-        let last_received = link.on_frame(hello(Some((mine, 0))), &mut out);
-        assert_eq!((last_received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
+        let received = link.on_frame(hello(Some((mine, 0))), &mut out);
+        assert_eq!((received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
         let Frame::Hello { life, .. } = link.up(None) else { panic!("it begins with a hello") };
         assert!(life > mine, "another life");
         link.on_frame(hello(Some((mine, 0))), &mut out);
@@ -520,14 +499,13 @@ mod tests {
         ] {
             let mut link = Link::new(1, 0);
             link.up(None);
-            let last_received: Vec<Received> =
+            let received: Vec<Received> =
                 frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
-            assert!(matches!(last_received.last(), Some(Received::Unexpected(_))), "{frames:?}: {last_received:?}");
+            assert!(matches!(received.last(), Some(Received::Unexpected(_))), "{frames:?}: {received:?}");
             assert_eq!(
                 link.on_frame(data(2, 0), &mut Vec::new()),
                 Received::Nothing,
-                "the rest of the connection is \
-                                                                                       ignored"
+                "the rest of the connection is ignored"
             );
         }
     }

@@ -51,7 +51,7 @@ pub enum Mutation {
     OtherBoot,
     /// The session after a takeover may be shorter than its predecessor.
     ShorterSession,
-    /// A connection is closed as soon as one side does not need it, and unacknowledged messages are dropped.
+    /// A connection is closed when one side does not need it, and unacknowledged messages are dropped.
     IdleForgets,
     /// Custody without R10: a party that quits continues until the answer.
     GiveUpFirst,
@@ -59,7 +59,6 @@ pub enum Mutation {
     SilentOnceGivenUp,
 }
 
-/// Returns the rule that custody omits.
 pub(crate) fn without() -> Option<Rule> {
     let rules = [
         (Mutation::Fence, Rule::Fence),

@@ -17,51 +17,27 @@
 //! Messages in flight are not lost: `link.rs` retransmits them on the next connection, and a host with unacknowledged
 //! messages dials.
 
+pub mod connections;
+pub mod contacts;
+pub mod join;
+pub mod link;
+pub mod membership;
+pub mod relay;
+
 use std::collections::BTreeSet;
 
 use peerlock_types::{Key, PeerId, Span};
 
-use super::{Alarm, Effect, Node, Phase};
-use crate::Parting;
-use crate::contacts::Contact;
-use crate::mutation::{Mutation, makes};
+use self::contacts::Contact;
+use crate::node::{Alarm, Node, Phase};
+use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
+use crate::{Effect, Parting};
 
 const SEEK: Span = Span::from_secs(3);
 
 impl Node {
-    fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
-        self.needs_anyway(host) || in_use.contains(&host)
-    }
-
-    fn needs_anyway(&self, host: PeerId) -> bool {
-        let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
-        self.session_state.session().is_none()
-            || self.cached_view.is_seated(host)
-            || self.contacts.get(host).is_some_and(is_used)
-    }
-
-    fn needs_now(&self, host: PeerId) -> bool {
-        self.needs_anyway(host) || self.needed_by_parts().contains(&host)
-    }
-
-    fn needed_by_parts(&self) -> BTreeSet<PeerId> {
-        let mut needed = BTreeSet::new();
-        for (resource, part) in self.parts.iter() {
-            let held = part.custody.held().filter_map(|(token, _)| part.custody.next_of(token.slot));
-            needed.extend(held.map(|next| next.peer));
-            let is_used_here = self.clients.has_any(*resource);
-            needed.extend((is_used_here && part.custody.is_party()).then(|| part.custody.coordinator()));
-            // Tokens of an unused resource stay where they are.
-            let locations =
-                part.custody.queue().into_iter().flat_map(|queue| queue.locations()).filter(|location| !location.free);
-            needed.extend(locations.map(|location| location.at));
-        }
-        needed
-    }
-
-    /// Dials a needed host, or queries the registry for its address.
-    pub(super) fn reach(&mut self, host: PeerId) {
+    pub(crate) fn reach(&mut self, host: PeerId) {
         if host == self.host() || self.contacts.is_linked(host) || self.phase == Phase::Left {
             return;
         }
@@ -69,9 +45,9 @@ impl Node {
         self.dial_host(host, met_at.filter(|address| !address.is_empty()));
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
-            None if self.cached_view.was_looked_for(host) => self.look_again(),
+            None if self.cached_view.looked_for.contains(&host) => self.look_again(),
             None => {
-                self.cached_view.need(host);
+                self.cached_view.named.insert(host);
                 self.look_at_cluster();
             }
         }
@@ -87,14 +63,14 @@ impl Node {
         Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
     }
 
-    pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
+    pub(crate) fn reach_next(&mut self, resource: Key, slot: u32) {
         let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
         if let Some(next) = next {
             self.reach(next.peer);
         }
     }
 
-    pub(super) fn on_link_down(&mut self, host: PeerId) {
+    pub(crate) fn on_link_down(&mut self, host: PeerId) {
         if self.session_state.session().is_none() {
             return; // The network redials.
         }
@@ -118,34 +94,34 @@ impl Node {
         self.effects.push(Effect::HangUp(host, Parting::Unneeded));
     }
 
-    pub(super) fn check_voters(&mut self) {
-        self.cached_view.set_others(self.session_state.seated());
+    pub(crate) fn check_voters(&mut self) {
+        self.cached_view.set_registry_hosts(self.session_state.registry_hosts());
         let unmet: Vec<PeerId> =
-            self.cached_view.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
+            self.cached_view.registry_hosts.iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
         unmet.into_iter().for_each(|host| self.reach(host));
     }
 
-    /// As registry leader, connects to hosts with a session but no connection. Such a host may have joined through a
-    /// leader that failed before it could name the other voters.
-    pub(super) fn reach_isolated(&mut self) {
+    /// As registry leader, connects to hosts with a session but no connection: they may have joined through a leader
+    /// that failed before it named the other voters.
+    pub(crate) fn reach_isolated(&mut self) {
         let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
         let hosts = registry.state().sessions().values().map(|session| session.host);
-        let is_lonely = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
-        let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
-        self.cached_view.next_round();
-        self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
+        let is_isolated = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
+        let isolated: BTreeSet<PeerId> = hosts.filter(is_isolated).collect();
+        self.cached_view.rounds += 1;
+        self.cached_view.in_turn(&isolated).into_iter().for_each(|host| self.reach(host));
     }
 
-    pub(super) fn seek(&mut self) {
+    pub(crate) fn seek(&mut self) {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
         self.effects.extend(spare.into_iter().map(Effect::Dial));
-        self.cached_view.next_round();
+        self.cached_view.rounds += 1;
         let members = self.cached_view.members().map(|(host, _)| host);
         let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
         // Voters know most; the others take turns.
         let sought: BTreeSet<PeerId> =
-            self.cached_view.seated().iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
+            self.cached_view.registry_hosts.iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
         for host in sought {
             if let Some(addresses) = self.listens_at(host).filter(|_| !self.contacts.is_linked(host)) {
                 self.dial_host(host, addresses);
@@ -153,17 +129,16 @@ impl Node {
         }
         if self.session_state.cluster().is_some() {
             let met = self.contacts.open().map(|(host, _)| host).collect();
-            self.cached_view.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
+            self.cached_view.in_turn(&met).into_iter().for_each(|host| self.send_unreliable(host, &Body::Seek));
         }
     }
 
-    pub(super) fn on_seek(&mut self, from: PeerId) {
-        let greeting = self.greeting(self.told_of());
-        self.mention(from, &greeting);
+    pub(crate) fn on_seek(&mut self, from: PeerId) {
+        let greeting = self.greeting(self.announced());
+        self.send_unreliable(from, &greeting);
     }
 
-    /// Sends `Idle` on unneeded connections, and closes those that neither side needs.
-    pub(super) fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
@@ -177,7 +152,7 @@ impl Node {
         self.give_up_unused();
         let in_use = self.needed_by_parts();
         // A voter waits for the others: they need it, and it is connected to all members anyway.
-        let votes = self.cached_view.is_seated(self.host());
+        let votes = self.cached_view.registry_hosts.contains(&self.host());
         let unneeded: Vec<PeerId> = {
             let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
             open.map(|(host, _)| host).collect()
@@ -185,15 +160,45 @@ impl Node {
         for host in unneeded {
             match self.contacts.let_go(host) {
                 true => self.end_link(host),
-                false => self.mention(host, &Body::Idle),
+                false => self.send_unreliable(host, &Body::Idle),
             }
         }
         self.stop_dialling_unneeded(&in_use);
     }
 
+    fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
+        self.needs_anyway(host) || in_use.contains(&host)
+    }
+
+    fn needs_anyway(&self, host: PeerId) -> bool {
+        let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
+        self.session_state.session().is_none()
+            || self.cached_view.registry_hosts.contains(&host)
+            || self.contacts.get(host).is_some_and(is_used)
+    }
+
+    fn needs_now(&self, host: PeerId) -> bool {
+        self.needs_anyway(host) || self.needed_by_parts().contains(&host)
+    }
+
+    fn needed_by_parts(&self) -> BTreeSet<PeerId> {
+        let mut needed = BTreeSet::new();
+        for (resource, part) in self.parts.iter() {
+            let held = part.custody.held().filter_map(|(token, _)| part.custody.next_of(token.slot));
+            needed.extend(held.map(|next| next.peer));
+            let is_used_here = self.clients.has_any(*resource);
+            needed.extend((is_used_here && part.custody.is_party()).then(|| part.custody.coordinator()));
+            // Tokens of an unused resource stay where they are.
+            let locations =
+                part.custody.queue().into_iter().flat_map(|queue| queue.locations()).filter(|location| !location.free);
+            needed.extend(locations.map(|location| location.at));
+        }
+        needed
+    }
+
     /// Redials configured addresses at which another cluster was found: the host may have joined ours.
     fn look_at_others(&mut self) {
-        let unmet = self.others.iter().filter(|(host, _)| !self.contacts.is_connected(*host));
+        let unmet = self.others.hosts.iter().filter(|(host, _)| !self.contacts.is_connected(**host));
         let addresses: Vec<String> = unmet.map(|(_, other)| other.address.clone()).collect();
         let again = addresses.into_iter().filter(|address| self.membership.dial_spare(address));
         self.effects.extend(again.map(Effect::Dial));
@@ -210,7 +215,7 @@ impl Node {
         self.stop_dialling_at(self.membership.dialled_at(is_over));
     }
 
-    pub(super) fn on_idle(&mut self, from: PeerId) {
+    pub(crate) fn on_idle(&mut self, from: PeerId) {
         let needs = self.needs_now(from) && !makes(Mutation::IdleForgets);
         self.contacts.let_go_by(from);
         if !needs && self.contacts.is_linked(from) {

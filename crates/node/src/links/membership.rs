@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use peerlock_types::PeerId;
 
-/// The maximum number of addresses in a message, and of dialled ones.
+/// In a message, and dialled.
 pub const MOST_ADDRESSES: usize = 4096;
-/// The maximum number of addresses dialled at a time because one host has named them …
-const MOST_BY_WORD: usize = 128;
+/// Addresses dialled at a time because one host has named them …
+const MOST_NAMED: usize = 128;
 /// … and of attempts for each.
 const MOST_FAILURES: u32 = 4;
 
@@ -23,7 +23,7 @@ enum Why {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Dialled {
+pub(crate) struct Dialled {
     why: Why,
     found: Option<PeerId>,
 }
@@ -39,9 +39,8 @@ impl Dialled {
 
 pub struct Membership {
     me: PeerId,
-    /// Addresses under which others reach us.
     addresses: Vec<String>,
-    dialled: BTreeMap<String, Dialled>,
+    pub(crate) dialled: BTreeMap<String, Dialled>,
     /// Configured addresses that are not dialled, since the host there is not needed.
     spare: BTreeSet<String>,
 }
@@ -65,7 +64,7 @@ impl Membership {
         self.begin(address, Why::Given)
     }
 
-    /// Registered addresses take precedence over those named by a host. Returns the addresses to stop dialling and
+    /// Dials registered addresses, which take precedence over named ones. Returns the addresses to stop dialling and
     /// those to dial.
     pub fn dial_host(
         &mut self,
@@ -75,8 +74,8 @@ impl Membership {
         let (mut over, mut due) = (Vec::new(), Vec::new());
         for address in addresses {
             if self.dialled.len() >= MOST_ADDRESSES && !self.dialled.contains_key(&address) {
-                let sent = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Event { .. }));
-                let weaker = sent.map(|(address, _)| address.clone());
+                let named = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Event { .. }));
+                let weaker = named.map(|(address, _)| address.clone());
                 weaker.iter().for_each(|address| _ = self.dialled.remove(address));
                 over.extend(weaker);
             }
@@ -105,18 +104,15 @@ impl Membership {
         }
     }
 
-    fn dial_by_word(&mut self, address: &str, by: PeerId) -> bool {
-        let by_word =
-            self.dialled.values().filter(|it| matches!(it.why, Why::Event { by: teller, .. } if teller == by));
-        if self.dialled.contains_key(address) || self.dialled.len() >= MOST_ADDRESSES || by_word.count() >= MOST_BY_WORD
-        {
+    fn dial_named(&mut self, address: &str, by: PeerId) -> bool {
+        let named = self.dialled.values().filter(|it| matches!(it.why, Why::Event { by: sender, .. } if sender == by));
+        if self.dialled.contains_key(address) || self.dialled.len() >= MOST_ADDRESSES || named.count() >= MOST_NAMED {
             return false;
         }
         self.dialled.insert(address.to_owned(), Dialled { why: Why::Event { by, failures: 0 }, found: None });
         true
     }
 
-    /// A host was reached at this address, or names it as its own.
     pub fn on_found(&mut self, address: &str, host: PeerId) {
         if let Some(dialled) = self.dialled.get_mut(address) {
             dialled.found = Some(host);
@@ -142,12 +138,8 @@ impl Membership {
         self.dialled.get(address).and_then(Dialled::host)
     }
 
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn dialled(&self) -> usize {
-        self.dialled.len()
-    }
-
-    /// The predicate is given the host and, if the address is dialled only because the host is needed, the address.
+    /// Returns the dialled addresses that satisfy the predicate. It is given the host and, if that is the only reason
+    /// to dial it, the address.
     pub fn dialled_at(&self, is_so: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
         let those = self.dialled.iter().filter(|(address, dialled)| {
             let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
@@ -156,7 +148,6 @@ impl Membership {
         those.map(|(address, _)| address.clone()).collect()
     }
 
-    /// Stops dialling these addresses. Configured ones are kept as spare.
     pub fn stop(&mut self, addresses: &[String]) {
         for address in addresses {
             if let Some(Dialled { why: Why::Given, .. }) = self.dialled.remove(address) {
@@ -170,12 +161,11 @@ impl Membership {
         spare.into_iter().filter(|address| self.dial(address)).collect()
     }
 
-    /// Resumes dialling a spare address. Returns false for any other.
     pub fn dial_spare(&mut self, address: &str) -> bool {
         self.spare.remove(address) && self.dial(address)
     }
 
-    /// Adds the addresses that a host's greeting names. Returns those to dial.
+    /// Dials the addresses that a greeting names, within limits.
     pub fn on_hosts(
         &mut self,
         from: PeerId,
@@ -185,18 +175,18 @@ impl Membership {
     ) -> Vec<String> {
         let unmet = hosts.iter().filter(|(host, _)| *host != self.me && !is_linked(*host));
         let here = unmet.map(|(_, address)| from_here(address, reached_at));
-        here.collect::<Vec<_>>().into_iter().filter(|address| self.dial_by_word(address, from)).collect()
+        here.collect::<Vec<_>>().into_iter().filter(|address| self.dial_named(address, from)).collect()
     }
 }
 
-/// Replaces a loopback address that a peer has named by the address at which we reached that peer, so that peers that
-/// have met on one machine are found from others.
-fn from_here(sent: &str, teller: &str) -> String {
-    match (sent.parse::<SocketAddr>(), teller.parse::<SocketAddr>()) {
-        (Ok(socket), Ok(teller)) if socket.ip().is_loopback() && !teller.ip().is_loopback() => {
-            SocketAddr::new(teller.ip(), socket.port()).to_string()
+/// Replaces a loopback address by the address at which we reached the peer that named it, so that peers that have met
+/// on one machine are found from others.
+fn from_here(named: &str, sender: &str) -> String {
+    match (named.parse::<SocketAddr>(), sender.parse::<SocketAddr>()) {
+        (Ok(socket), Ok(sender)) if socket.ip().is_loopback() && !sender.ip().is_loopback() => {
+            SocketAddr::new(sender.ip(), socket.port()).to_string()
         }
-        _ => sent.to_owned(),
+        _ => named.to_owned(),
     }
 }
 
@@ -206,7 +196,7 @@ mod tests {
 
     #[test]
     fn loopback_address_is_translated_to_the_sender_host() {
-        for (sent, teller, expected) in [
+        for (named, sender, expected) in [
             ("127.0.0.1:7401", "10.0.0.7:7400", "10.0.0.7:7401"),
             ("[::1]:7401", "[2001:db8::7]:7400", "[2001:db8::7]:7401"),
             ("127.0.0.1:7401", "127.0.0.1:7400", "127.0.0.1:7401"),
@@ -214,7 +204,7 @@ mod tests {
             ("10.0.0.8:7400", "127.0.0.1:7400", "10.0.0.8:7400"),
             ("no address", "10.0.0.7:7400", "no address"),
         ] {
-            assert_eq!(from_here(sent, teller), expected, "{sent} from {teller}");
+            assert_eq!(from_here(named, sender), expected, "{named} from {sender}");
         }
     }
 
@@ -222,22 +212,22 @@ mod tests {
     #[test]
     fn addresses_named_by_a_host_are_dialled_within_limits() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
-        let teller = PeerId::new(9);
+        let sender = PeerId::new(9);
         let named = |from: u64| (from..from + 1000).map(|at| (PeerId::new(100 + at), format!("host{at}:1"))).collect();
         let hosts: Vec<(PeerId, String)> = named(0);
-        let dialled = membership.on_hosts(teller, "", &hosts, |_| false);
-        assert_eq!(dialled.len(), MOST_BY_WORD);
-        assert!(membership.on_hosts(teller, "", &named(1000), |_| false).is_empty());
+        let dialled = membership.on_hosts(sender, "", &hosts, |_| false);
+        assert_eq!(dialled.len(), MOST_NAMED);
+        assert!(membership.on_hosts(sender, "", &named(1000), |_| false).is_empty());
         assert_eq!(
             membership.on_hosts(PeerId::new(8), "", &named(2000), |_| false).len(),
-            MOST_BY_WORD,
+            MOST_NAMED,
             "named by another host"
         );
         for address in &dialled {
             let failures = (0..MOST_FAILURES).filter(|_| membership.on_unreached(address)).count();
             assert_eq!(failures, 1, "it is given up once");
         }
-        assert_eq!(membership.on_hosts(teller, "", &named(3000), |_| false).len(), MOST_BY_WORD);
+        assert_eq!(membership.on_hosts(sender, "", &named(3000), |_| false).len(), MOST_NAMED);
         assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
         let seven = vec!["seven".to_owned()];
         assert_eq!(membership.dial_host(PeerId::new(7), seven.clone()), (Vec::new(), seven));
@@ -274,12 +264,12 @@ mod tests {
             assert_eq!(over.len(), 16);
             membership.stop(&over);
         }
-        assert_eq!(membership.dialled(), 1);
-        for teller in 0..40 {
-            let sent = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
-            membership.on_hosts(PeerId::new(100 + teller), "", &sent.collect::<Vec<_>>(), |_| false);
+        assert_eq!(membership.dialled.len(), 1);
+        for sender in 0..40 {
+            let named = at(1000 * sender..1000 * sender + 1000).into_iter().map(|it| (PeerId::new(9), it));
+            membership.on_hosts(PeerId::new(100 + sender), "", &named.collect::<Vec<_>>(), |_| false);
         }
-        assert_eq!(membership.dialled(), MOST_ADDRESSES);
+        assert_eq!(membership.dialled.len(), MOST_ADDRESSES);
         let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);
         assert_eq!((over.len(), due), (1, vec!["new:1".to_owned()]));
     }

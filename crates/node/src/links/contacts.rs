@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{PeerId, Span, Time};
 
-use crate::link::{Frame, Link, Received};
-use crate::membership::MOST_ADDRESSES;
-use crate::relay::{PATIENCE, is_due, is_relayed};
+use crate::links::connections::BEAT;
+use crate::links::link::{Frame, Link, Received};
+use crate::links::membership::MOST_ADDRESSES;
+use crate::links::relay::{LONG, PATIENCE, RARELY, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
@@ -18,21 +19,19 @@ use crate::{Effect, Notice, Parting};
 pub struct Contact {
     /// Where it was last reached; empty if it was never met.
     pub address: String,
-    /// The direct connection, if there is one.
     pub epoch: Option<u64>,
-    /// The relayed connection, if there is no direct one.
+    /// Only if there is no direct one.
     relayed: Option<u64>,
-    /// When the direct connection started or ended.
     pub since: Time,
-    /// When the last connection of either kind ended.
+    /// The end of the last connection of either kind …
     lost: Time,
-    /// The same, or the later time at which a message was queued again.
+    /// … or the later time at which a message was queued again.
     missed: Time,
-    /// When a frame was last received on the current connection, or it started.
+    /// On the current connection, or its start.
     last_received: Time,
-    /// Since when messages are unacknowledged without a break.
+    /// Since when there is an unacknowledged message.
     owed: Time,
-    /// When a message that needs the connection was last sent or received.
+    /// The last message that needs the connection.
     used: Time,
     /// We have sent `Idle` since then …
     let_go: bool,
@@ -45,10 +44,10 @@ pub struct Contact {
     pub expects: bool,
     /// … which is to be created by this one, in its opinion.
     pub founder: Option<PeerId>,
-    /// It is of another cluster or of no common version: the rest of this connection is ignored.
+    /// Of another cluster, or without a common version: the rest of this connection is ignored.
     is_foreign: bool,
     version: u16,
-    link: Link,
+    pub(crate) link: Link,
 }
 
 impl Contact {
@@ -56,7 +55,6 @@ impl Contact {
         self.epoch.is_some() && self.link.is_open()
     }
 
-    /// The same, on a connection of either kind.
     pub fn is_connected(&self) -> bool {
         self.way().is_some() && self.link.is_open()
     }
@@ -69,24 +67,18 @@ impl Contact {
         self.relayed.is_some()
     }
 
-    /// Returns whether the connection was used within this time, or an acknowledgement is pending.
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Returns whether nothing was received for a second while a message was unacknowledged: the transport reports a
-    /// silently broken connection only seconds later.
+    /// Returns whether nothing was received for a second while a message was unacknowledged. The transport reports a
+    /// silently broken connection only later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
 
     pub fn is_trusted(&self, now: Time) -> bool {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
-    }
-
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn retained(&self) -> usize {
-        self.link.retained()
     }
 
     fn way(&self) -> Option<u64> {
@@ -104,7 +96,7 @@ pub enum Update {
         /// The receiving process continues without them. Otherwise it has ended, and its session will.
         goes_on: bool,
     },
-    Said(PeerId, Vec<u8>),
+    Message(PeerId, Vec<u8>),
     Foreign(PeerId, ClusterId),
     /// A host's program supports only these versions, none of which is ours.
     Incompatible(PeerId, Versions),
@@ -115,7 +107,7 @@ pub enum Update {
 const UNREACHABLE: Span = Span::from_secs(2);
 /// More than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
-/// An acknowledgement is sent after this many messages at the latest.
+/// Messages, at the latest.
 const ACK_EVERY: u64 = 64;
 
 pub struct Contacts {
@@ -149,7 +141,6 @@ impl Contacts {
         self.hosts.get(&host)
     }
 
-    /// Returns whether there is a direct connection, with or without hello.
     pub fn is_connected(&self, host: PeerId) -> bool {
         self.get(host).is_some_and(|contact| contact.epoch.is_some())
     }
@@ -158,12 +149,11 @@ impl Contacts {
         self.get(host).is_some_and(Contact::is_open)
     }
 
-    pub fn linked(&self, is_notified: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
-        let open = self.open().filter(|(host, _)| is_notified(*host));
+    pub fn linked(&self, is_announced: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
+        let open = self.open().filter(|(host, _)| is_announced(*host));
         open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
     }
 
-    /// Returns the hosts that wait to create a cluster, and the creator that each names.
     pub fn expecting(&self) -> Vec<(PeerId, Option<PeerId>)> {
         let expecting = self.open().filter(|(_, contact)| contact.expects);
         expecting.map(|(host, contact)| (host, contact.founder)).collect()
@@ -204,8 +194,7 @@ impl Contacts {
         self.post(host, epoch, &hello);
     }
 
-    /// Drops the host that has been disconnected longest and has no messages, if the table is full: one machine can
-    /// have any number of identities.
+    /// Makes room if the table is full: one machine can have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
@@ -239,7 +228,7 @@ impl Contacts {
         }
     }
 
-    /// We do not need the connection. Returns whether the other side does not either.
+    /// Marks the connection as unneeded here. Returns whether the other side does not need it either.
     pub fn let_go(&mut self, host: PeerId) -> bool {
         let Some(contact) = self.hosts.get_mut(&host) else { return false };
         contact.let_go = true;
@@ -271,18 +260,23 @@ impl Contacts {
         }
     }
 
-    /// Returns the hosts with unacknowledged messages and no relayed connection.
     pub fn awaited(&self) -> Vec<PeerId> {
         let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.keeps();
         self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
-    /// A host that was never met, or let go, is dialled first, which is as fast in normal operation.
+    /// Returns whether to relay to an awaited host. One that was never met, or let go, is dialled first, which is as
+    /// fast.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
         let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
-        contact.is_some_and(|contact| match contact.epoch {
-            Some(_) => contact.is_doubted(now),
-            None => is_due(if contact.is_lost { contact.lost } else { contact.missed }, contact.missed, now),
+        contact.is_some_and(|contact| {
+            let lost = if contact.is_lost { contact.lost } else { contact.missed };
+            let sought = now.since(contact.missed);
+            let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
+            match contact.epoch {
+                Some(_) => contact.is_doubted(now),
+                None => now.since(lost) >= PATIENCE && (sought < LONG || is_rare),
+            }
         })
     }
 
@@ -290,7 +284,7 @@ impl Contacts {
         self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
     }
 
-    /// Returns whether nothing was received for this long while no acknowledgement was due.
+    /// Returns whether to probe a host: nothing was received for this long, and no message is unacknowledged.
     pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
         self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
     }
@@ -323,13 +317,13 @@ impl Contacts {
             if let (Some(theirs), Some(ours)) = (cluster, ours)
                 && theirs != ours
             {
-                return self.refuse(host, theirs, update);
+                return self.hang_up(host, Update::Foreign(host, theirs), update);
             }
         }
         let mut again = Vec::new();
         match contact.link.on_frame(frame, &mut again) {
             Received::Nothing => {}
-            Received::Body(body) => update.push(Update::Said(host, body)),
+            Received::Body(body) => update.push(Update::Message(host, body)),
             Received::Hello => update.push(Update::Met(host)),
             Received::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
@@ -357,11 +351,7 @@ impl Contacts {
         }
     }
 
-    pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, update: &mut Vec<Update>) {
-        self.hang_up(host, Update::Foreign(host, theirs), update);
-    }
-
-    fn hang_up(&mut self, host: PeerId, why: Update, update: &mut Vec<Update>) {
+    pub fn hang_up(&mut self, host: PeerId, why: Update, update: &mut Vec<Update>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_foreign = true;
             contact.link.down();
@@ -370,12 +360,11 @@ impl Contacts {
         update.push(why);
     }
 
-    /// Sends a message, now or when the host is connected. Returns whether it is directly connected.
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, update: &mut Vec<Update>) -> bool {
-        // A message that is never transmitted must not get a number: it would never be acknowledged.
+        // A message that is never transmitted would never be acknowledged.
         if body.len() > MOST_BYTES {
             update.push(Update::Notice(Notice::TooLong { host: to, bytes: body.len() }));
-            // With `goes_on` the resource would be counted again at once, and the next message may be as long.
+            // With `goes_on` the resource would be counted again, and the next message may be as long.
             update.push(Update::Lost { host: to, bodies: vec![body], goes_on: false });
             return true;
         }
@@ -392,9 +381,9 @@ impl Contacts {
         match (contact.link.send(body), way) {
             (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),
             (Ok(_), _) => {}
-            (Err(broken), _) => {
-                update.push(Update::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                update.push(Update::Lost { host: to, bodies: broken.lost, goes_on: true });
+            (Err(lost), _) => {
+                update.push(Update::Notice(Notice::Broken { host: to, messages: lost.len() }));
+                update.push(Update::Lost { host: to, bodies: lost, goes_on: true });
                 self.out.push(Effect::HangUp(to, Parting::Nonsense));
             }
         }
@@ -455,7 +444,6 @@ impl Contacts {
         sent as u64
     }
 
-    /// Forgets hosts that are no members and have been disconnected for this long.
     pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
             contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
@@ -484,8 +472,7 @@ impl Contacts {
             }
             assert!(
                 !contact.epoch.is_some_and(is_relayed),
-                "a direct connection to {host} has an epoch of relayed \
-                                                             ones"
+                "a direct connection to {host} has an epoch of relayed ones"
             );
             assert!(
                 contact.way().is_some() || !contact.link.is_open(),

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use self::draw::Draw;
 use self::tree::Tree;
-use crate::link::Frame;
+use crate::links::link::Frame;
 use crate::wire::{Body, decode, decode_body, encode};
 
 /// Values stored per name, and messages.
@@ -62,11 +62,11 @@ impl Chance {
     }
 
     fn number(&mut self, name: &str) -> u128 {
-        let last_received = self.numbers.get(name).and_then(|last_received| Self::pick(&mut self.rng, last_received));
-        match (self.rng.below(10), last_received) {
-            (0..6, Some(last_received)) => last_received,
-            (6, Some(last_received)) => last_received.wrapping_add(1),
-            (7, Some(last_received)) => last_received.wrapping_sub(1),
+        let received = self.numbers.get(name).and_then(|received| Self::pick(&mut self.rng, received));
+        match (self.rng.below(10), received) {
+            (0..6, Some(received)) => received,
+            (6, Some(received)) => received.wrapping_add(1),
+            (7, Some(received)) => received.wrapping_sub(1),
             (0..4, None) => u128::from(self.rng.below(4)),
             (4 | 8, _) => u128::from(self.rng.bits()) >> self.rng.below(64),
             _ => Self::pick(&mut self.rng, &EXTREMES).unwrap_or_default(),
@@ -74,9 +74,9 @@ impl Chance {
     }
 
     fn text(&mut self) -> String {
-        let last_received = Self::pick(&mut self.rng, &self.texts);
-        match (self.rng.below(8), last_received) {
-            (0..6, Some(last_received)) => last_received,
+        let received = Self::pick(&mut self.rng, &self.texts);
+        match (self.rng.below(8), received) {
+            (0..6, Some(received)) => received,
             (6, _) => "x".repeat(self.rng.below(400) as usize),
             _ => format!("forged-{}", self.rng.below(1 << 20)),
         }
@@ -208,13 +208,13 @@ impl Fuzzer {
         Vec::new()
     }
 
-    fn like(&mut self, last_received: impl Fn(&Self) -> &Vec<Tree>, new: impl Fn(&mut Self) -> Tree) -> Tree {
-        let many = last_received(self).len() as u64;
+    fn like(&mut self, received: impl Fn(&Self) -> &Vec<Tree>, new: impl Fn(&mut Self) -> Tree) -> Tree {
+        let many = received(self).len() as u64;
         if many == 0 || self.chance.one_in(2) {
             return new(self);
         }
         let which = self.chance.rng.below(many) as usize;
-        let mut tree = last_received(self)[which].clone();
+        let mut tree = received(self)[which].clone();
         for _ in 0..self.chance.rng.below(4) {
             tree.change(&mut self.chance);
         }
