@@ -281,7 +281,7 @@ impl World {
 
     pub async fn answers(&self, started: Started) -> Agent {
         let Started { mut process, socket, command } = started;
-        let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
+        let api = api_at(&socket);
         until("an agent that answers", async || {
             assert!(!process.has_ended(), "agent {} has exited", process.number);
             api.peers().await.ok()
@@ -378,6 +378,11 @@ impl World {
 
 pub fn rounds(usually: usize) -> usize {
     std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
+}
+
+/// Returns a client of the API at this socket.
+pub fn api_at(socket: &Path) -> Api {
+    Api::new(socket.to_str().unwrap().parse().unwrap(), None)
 }
 
 /// Waits until each of these clients has acquired three more slots. Panics if one has exited.

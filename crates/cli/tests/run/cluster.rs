@@ -34,7 +34,7 @@ impl Cluster {
     fn options(&self) -> String {
         match (self.dirs.first(), self.addresses.first()) {
             (Some(first), Some(address)) => {
-                format!("{SESSION} --secret-file {} --join {address}", first.path("data/secret").display())
+                format!("{SESSION} {}", first.join(address))
             }
             _ => SESSION.to_owned(),
         }
