@@ -16,15 +16,15 @@ from .errors import Error, Failed, Lost, NotAcquired, Unreachable, from_body
 from .transport import ANSWER_SECONDS, Persistent, Transport, path_of
 
 #: Longest interval of renewals, in seconds: an agent closes a connection after 30 s of silence.
-RENEWAL = 10.0
+RENEWAL_SECONDS = 10.0
 
 RETRY_SECONDS = 0.1
 
 #: How much later than the wait an answer may come, in seconds.
-GRACE = 10.0
+GRACE_SECONDS = 10.0
 
 #: How long a waiting request continues without an agent, in seconds.
-RESTART = 30.0
+RESTART_SECONDS = 30.0
 
 #: A connection is broken after this many missing keep-alive lines.
 MISSED = 3
@@ -152,7 +152,7 @@ class Acquisition:
                     raise
                 if error._ended_a_wait:
                     ended = now()
-                elif ended is None or now() - ended >= RESTART:
+                elif ended is None or now() - ended >= RESTART_SECONDS:
                     raise  # No agent at the first request, or for too long.
                 why = error
             if left is not None and now() - started >= (wait or 0.0):
@@ -163,7 +163,7 @@ class Acquisition:
 
     def _acquire(self, wait: Optional[float]) -> Grant:
         asked = now()
-        patience = None if wait is None else wait + GRACE
+        patience = None if wait is None else wait + GRACE_SECONDS
         end = None if patience is None else asked + patience
         connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
         try:
@@ -386,7 +386,7 @@ class Acquisition:
 
         Failures are retried until the holder must stop.
         """
-        pause = min(self._lease / 3, RENEWAL)
+        pause = min(self._lease / 3, RENEWAL_SECONDS)
         connection = Persistent(self._transport)
         why: Error = Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
         try:
@@ -395,7 +395,7 @@ class Acquisition:
                     return self._lose(grant, why)
                 try:
                     self._renew_once(connection, grant, grant._stop)
-                    pause = min(self._lease / 3, RENEWAL)
+                    pause = min(self._lease / 3, RENEWAL_SECONDS)
                 except Lost as error:
                     # A new agent may know the grant only after it was resumed.
                     if not self._away.is_set():
