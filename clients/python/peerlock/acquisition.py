@@ -15,23 +15,23 @@ from typing import Any, Callable, Optional, Union
 from .errors import Error, Failed, Lost, NotAcquired, Unreachable, from_body
 from .transport import ANSWER_SECONDS, Persistent, Transport, path_of
 
-#: Longest interval of renewals, in seconds: an agent closes a connection after 30 s without a request.
-RENEWAL = 10.0
+#: Longest interval of renewals, in seconds: an agent closes a connection after 30 s of silence.
+RENEWAL_SECONDS = 10.0
 
 RETRY_SECONDS = 0.1
 
-#: How much longer than the wait an answer may take, in seconds: the agent may be frozen.
-GRACE = 10.0
+#: How much later than the wait an answer may come, in seconds.
+GRACE_SECONDS = 10.0
 
 #: How long a waiting request continues without an agent, in seconds.
-RESTART = 30.0
+RESTART_SECONDS = 30.0
 
 #: A connection is broken after this many missing keep-alive lines.
 MISSED = 3
 
 
 def now() -> float:
-    """Returns the seconds of a clock that advances during suspend and that NTP does not slew, where there is one."""
+    """Returns the seconds of a clock that counts suspend and that NTP does not slew, where there is one."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return time.monotonic()
     best = (math.inf, 0.0)
@@ -66,12 +66,12 @@ class Grant:
         self._stop = math.inf
 
     def check(self) -> None:
-        """Raises :class:`Lost` if the slot is lost. Call it before every step that needs it."""
+        """Raises :class:`Lost` if the slot is lost. For use before each step that needs it."""
         if self._is_lost():
             raise self._lost()
 
     def _is_lost(self) -> bool:
-        # The renewing thread may have been frozen, too, and not have noticed yet.
+        # The renewing thread may have been frozen, too.
         if now() >= self._stop:
             self.lost.set()
         return self.lost.is_set()
@@ -127,9 +127,9 @@ class Acquisition:
         self._released = threading.Event()
         self._is_reported = False
         self._ends_with_connection = not transport.is_tcp()
-        # How long the agent may send nothing, once it has announced keep-alive lines.
+        # How long the agent may be silent, once it has announced keep-alive lines.
         self._quiet: Optional[float] = None
-        # The agent is gone, and the next one has not confirmed the slot.
+        # No agent has confirmed the slot since the last one disappeared.
         self._away = threading.Event()
         # The lease after a renewal, limited by the agent's session, and when it expires.
         self._lease = request.ttl
@@ -152,7 +152,7 @@ class Acquisition:
                     raise
                 if error._ended_a_wait:
                     ended = now()
-                elif ended is None or now() - ended >= RESTART:
+                elif ended is None or now() - ended >= RESTART_SECONDS:
                     raise  # No agent at the first request, or for too long.
                 why = error
             if left is not None and now() - started >= (wait or 0.0):
@@ -163,7 +163,7 @@ class Acquisition:
 
     def _acquire(self, wait: Optional[float]) -> Grant:
         asked = now()
-        patience = None if wait is None else wait + GRACE
+        patience = None if wait is None else wait + GRACE_SECONDS
         end = None if patience is None else asked + patience
         connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
         try:
@@ -190,7 +190,7 @@ class Acquisition:
         # Counted from before the request: a delay of the answer does not extend the lease.
         self._set_lease(grant, asked, lease)
         if now() - asked > lease / 3:
-            # After a wait the delay of the grant is unknown, and this process may have been frozen.
+            # The grant may have been delayed, or this process frozen.
             self._confirm(grant, lease)
         with self._lock:
             if self._released.is_set():
@@ -200,13 +200,13 @@ class Acquisition:
         threading.Thread(target=self._guard, args=(grant, lambda: self._watch(answer, grant)), daemon=True).start()
 
     def release(self) -> None:
-        """Releases the slot, or ends the wait for it. May be called from any thread, and repeatedly."""
+        """Releases the slot, or ends the wait. May be called from any thread, and repeatedly."""
         release = self.close()
         if release is not None:
             release()
 
     def close(self) -> Optional[Callable[[], None]]:
-        """As :meth:`release`, but does not block: returns the rest of the work, if any."""
+        """As :meth:`release`, but returns the part that may block, if any."""
         if self.is_copy():
             # Closes the descriptor only: a thread of the parent may hold any lock.
             taken, self._socket = self._socket, None
@@ -256,7 +256,7 @@ class Acquisition:
         if self._released.is_set():
             raise self._withdrawn()
         connection = self._transport.connect(patience)
-        # A release closes this connection: another one must not be opened for the request.
+        # A release closes this connection, and must not be followed by another one.
         connection.auto_open = 0
         self._quiet = None
         with self._lock:
@@ -299,7 +299,7 @@ class Acquisition:
                 return grant, granted["ttl_ms"] / 1000
 
     def _line(self, answer: http.client.HTTPResponse, end: Optional[float] = None) -> Optional[dict[str, Any]]:
-        """Returns the next line. The agent may be silent for the announced time, and at most until ``end``."""
+        """Returns the next line, within the announced time of silence and before ``end``."""
         while True:
             silent = None if self._quiet is None else now() + self._quiet
             ends = [at for at in (silent, end) if at is not None]
@@ -333,7 +333,7 @@ class Acquisition:
                     raise
 
     def _guard(self, grant: Grant, part: Callable[[], None]) -> None:
-        """Executes the work of a thread. Any exception is reported to the holder as a loss."""
+        """Executes the work of a thread. Reports any exception to the holder as a loss."""
         try:
             part()
         except Error as error:
@@ -342,7 +342,7 @@ class Acquisition:
             self._lose(grant, self._transport.broken(error))
 
     def _watch(self, answer: http.client.HTTPResponse, grant: Grant) -> None:
-        """Waits until the agent reports the loss. If the agent exits, the next one continues the grant."""
+        """Waits for the report of a loss, also at the next agent."""
         try:
             while True:
                 try:
@@ -355,7 +355,7 @@ class Acquisition:
                 elif "lost" in line:
                     why = line["lost"].get("why") if isinstance(line["lost"], dict) else None
                     self._lose(grant, from_body(why) if why else None)
-                    # The agent keeps the slot for the time to stop while the connection is open.
+                    # The open connection gives the holder its time to stop.
                     self._released.wait()
                     return
         finally:
@@ -370,7 +370,7 @@ class Acquisition:
                 gone.close()
             try:
                 connection = self._connect(max(RETRY_SECONDS, min(ANSWER_SECONDS, self._ends - now())))
-                # The agent answers when it has a session. The renewing thread notices if that is too late.
+                # The agent answers when it has a session; the renewing thread notices if that is too late.
                 self._limit_read(None)
                 answer, _, _ = self._ask(connection, "resume", {"grant": grant.id}, None)
                 self._away.clear()
@@ -386,16 +386,16 @@ class Acquisition:
 
         Failures are retried until the holder must stop.
         """
-        pause = min(self._lease / 3, RENEWAL)
-        line = Persistent(self._transport)
+        pause = min(self._lease / 3, RENEWAL_SECONDS)
+        connection = Persistent(self._transport)
         why: Error = Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
         try:
             while not self._released.wait(max(0.0, min(pause, grant._stop - now()))):
                 if grant._is_lost():
                     return self._lose(grant, why)
                 try:
-                    self._renew_once(line, grant, grant._stop)
-                    pause = min(self._lease / 3, RENEWAL)
+                    self._renew_once(connection, grant, grant._stop)
+                    pause = min(self._lease / 3, RENEWAL_SECONDS)
                 except Lost as error:
                     # A new agent may know the grant only after it was resumed.
                     if not self._away.is_set():
@@ -404,11 +404,10 @@ class Acquisition:
                 except (Unreachable, Failed) as error:
                     why, pause = error, min(RETRY_SECONDS, self._lease / 30)
         finally:
-            line.close()
+            connection.close()
 
     def _renew_once(self, agent: Union[Persistent, Transport], grant: Grant, end: float) -> None:
         asked = now()
-        # Not beyond the end of the lease, when the slot is lost without an answer.
         patience = max(0.05, min(ANSWER_SECONDS, end - asked))
         renewed = agent.call("POST", f"{self._request.path}/renew", {"grant": grant.id}, patience)
         try:
@@ -419,7 +418,7 @@ class Acquisition:
 
     def _set_lease(self, grant: Grant, asked: float, lease: float) -> None:
         self._lease, self._ends = lease, asked + lease
-        # The time to stop before the slot is granted again, limited so that a short session leaves time to renew.
+        # Leaves time to stop, limited so that a short session leaves time to renew.
         grant._stop = self._ends - min(self._request.ttl / 5, lease / 3)
 
     def _lose(self, grant: Grant, why: Optional[Error]) -> None:

@@ -14,7 +14,7 @@ class Hold:
     """A slot to be held: a context manager for one use at a time.
 
     Leaving it releases the slot. If the slot was lost and the body raised nothing, leaving raises :class:`Lost`:
-    another client may have held the slot at the same time.
+    another client may have held the slot meanwhile.
     """
 
     def __init__(self, transport: Transport, request: Request) -> None:

@@ -36,10 +36,10 @@ class AsyncHold:
         self._cancelling = _cancelling(task)
         waiting: asyncio.Future[Grant] = loop.create_future()
         try:
-            # A thread of its own: the executor of the loop has few, and waiting requests would block all others.
+            # A thread of its own: waiting requests would block the few threads of the executor.
             threading.Thread(target=self._acquire, args=(acquisition, loop, waiting), daemon=True).start()
             grant = await waiting
-            # If the loop was busy, the slot may be lost already, and there was no body to cancel.
+            # The slot may be lost already, if the loop was busy: there was no body to cancel.
             grant.check()
         except BaseException:
             release = self._hold._end(acquisition)  # Ends the wait of the other thread.

@@ -88,7 +88,7 @@ class _TcpConnection(http.client.HTTPConnection):
 
 
 def _tune(sock: socket.socket) -> None:
-    """Makes the kernel detect a lost peer. A connection also works without these options."""
+    """Makes the kernel detect a lost peer, as far as the options exist."""
     options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
     options += [(socket.IPPROTO_TCP, name, value) for name, value in _PROBES.items()]
     for level, name, value in options:
@@ -118,7 +118,7 @@ class _UnixConnection(http.client.HTTPConnection):
             try:
                 return self.sock.connect(self._path)
             except BlockingIOError as error:
-                # The backlog of the agent is full. A connection without a time limit would wait in the kernel.
+                # The backlog of the agent is full.
                 if end is not None and time.monotonic() >= end:
                     raise TimeoutError("it accepts no connection") from error
                 time.sleep(0.02)
@@ -181,7 +181,7 @@ class Transport:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            # The agent may refuse and close before it has read the request: its answer can still be read.
+            # An agent that refuses may close before it has read the request. Its answer can be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()

@@ -440,7 +440,7 @@ class Failures(WithAgent):
             except peerlock.Error as error:
                 ended.append(error)
 
-        with mock.patch("peerlock.acquisition.GRACE", 0.2):
+        with mock.patch("peerlock.acquisition.GRACE_SECONDS", 0.2):
             thread = threading.Thread(target=ask, daemon=True)
             thread.start()
             thread.join(5.0)

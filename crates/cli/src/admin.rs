@@ -281,7 +281,11 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
-    let _lock = DataDir::take(&dir, Duration::ZERO, &me, || false).await?;
+    let is_running = |error| match error {
+        Error::SecondAgent { path, pid } => Error::RecoveryOfRunningAgent { path, pid },
+        error => error,
+    };
+    let _lock = DataDir::take(&dir, Duration::ZERO, &me, || false).await.map_err(is_running)?;
     // With the directory locked: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));

@@ -78,6 +78,11 @@ pub enum Error {
     )]
     SecondAgent { path: PathBuf, pid: Option<u32> },
     #[error(
+        "the agent of the data directory {path} is already running{}: stop it before the recovery",
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    RecoveryOfRunningAgent { path: PathBuf, pid: Option<u32> },
+    #[error(
         "not started: {address} of --join belongs to the cluster {theirs}, but this host to {ours}, which has other \
          hosts. Correct --join. To move this host to the other cluster instead, move {path}/cluster and \
          {path}/registry away, and start it again",
@@ -180,7 +185,7 @@ pub mod exit {
             Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
-            Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
+            Error::SecondAgent { .. } | Error::RecoveryOfRunningAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentUnresponsive { .. } => UNAVAILABLE,
             Error::LeftUnconfirmed | Error::Drained { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,

@@ -143,7 +143,7 @@ impl Run {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let show = Show::new(options.json);
     let runtime = peerlock::runtime().map_err(Error::Start)?;
-    let outcome = runtime.block_on(go(options, &show));
+    let outcome = runtime.block_on(execute(options, &show));
     show.clear();
     match outcome {
         Ok(Run::Ended(outcome)) => {
@@ -160,7 +160,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-async fn go(options: &Options, show: &Show) -> Result<Run> {
+async fn execute(options: &Options, show: &Show) -> Result<Run> {
     options.check_held()?;
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
@@ -168,7 +168,7 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
         signal = signals.number() => return Ok(Run::interrupted(signal)),
         client = options.client(show) => client?,
     };
-    let run = with(options, show, &client, &mut signals).await;
+    let run = with_slot(options, show, &client, &mut signals).await;
     show.clear();
     if let Some(here) = here {
         here.leave().await;
@@ -177,7 +177,7 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 }
 
 /// Waits for the slot, and runs the command while it is held.
-async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
+async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let since = Instant::now();
     let acquired = async {

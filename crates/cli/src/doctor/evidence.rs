@@ -71,6 +71,7 @@ pub struct Dir {
     /// The last agent, and whether it is still running.
     pub last: Option<Occupant>,
     pub is_taken: bool,
+    pub is_drained: bool,
     /// Remains only after an agent that was killed.
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
@@ -171,6 +172,7 @@ fn inspect(path: &Path, is_running: bool) -> Dir {
         path: path.to_owned(),
         exists: path.is_dir(),
         is_taken: dir::is_taken(path),
+        is_drained: dir::is_drained(path),
         has_socket: last.as_ref().is_some_and(|last| last.socket.exists()),
         last,
         known: store::known(path).map_err(|error| error.to_string()),

@@ -93,6 +93,10 @@ fn agent(observed: &AgentState, dir: Option<&Dir>) -> Finding {
                     let todo = "Wait a moment; if that does not help, see its log.";
                     ("an agent is starting or stopping: it has the data directory and does not answer".to_owned(), todo)
                 }
+                (None, Some((dir, _))) if dir.is_drained => {
+                    let todo = "To end the maintenance, start it with `peerlock agent` or its systemd unit.";
+                    ("no agent is running: this machine is drained".to_owned(), todo)
+                }
                 (None, Some((dir, last))) => {
                     let how = if dir.has_socket { "was killed" } else { "has exited" };
                     let todo = match last.ends_by_itself {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use peerlock::{Error, Request, Voter};
-use peerlock_http::client::Agent as Api;
 
 use super::client::NAME;
-use super::world::{Agent, BRIEF, ENDLESS, SESSION, World, agent_of, meet, rounds, served, until, voted};
+use super::world::{Agent, BRIEF, ENDLESS, SESSION, World, agent_of, api_at, meet, rounds, served, until, voted};
 
 #[tokio::test]
 async fn detached_grant_outlives_its_agent() {
@@ -42,7 +41,7 @@ async fn agent_without_a_quorum_names_missing_voters() {
     let alone = agents.into_iter().next_back().unwrap();
     let socket = alone.socket.clone();
     let _starting = world.relaunch(alone);
-    let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
+    let api = api_at(&socket);
     let error = until("an answer", async || match api.acquire(&Request::new(NAME).try_only()).await {
         Ok(granted) => panic!("granted without a quorum: {granted:?}"),
         Err(Error::Broken { .. } | Error::NoAgent { .. }) => None, // It does not listen yet.

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use super::checker::Summary;
 use super::client::now;
-use super::world::{AN_HOUR, Agent, ENDLESS, Process, World, meet, until};
+use super::world::{AN_HOUR, Agent, ENDLESS, Process, World, meet, served, until};
 
 const SHORT: Duration = Duration::from_secs(3);
 const BRIEF: Duration = Duration::from_millis(2);
@@ -160,22 +160,6 @@ async fn leaving_agents_do_not_disturb_others() {
     assert!(clients.iter().all(|client| summary.of(client.number) > 0), "{summary:?}");
 }
 
-/// Waits until each of these has acquired three more slots, and fails if one has exited.
-async fn continue_all(world: &World, clients: &[Process]) {
-    let before = world.tally();
-    for client in clients {
-        let number = client.number;
-        until("another entry", async || {
-            let summary = world.tally();
-            if let Some((_, why)) = summary.errors.iter().find(|(client, _)| *client == number) {
-                panic!("client {number} has exited: {why}");
-            }
-            (summary.of(number) >= before.of(number) + 3).then_some(())
-        })
-        .await;
-    }
-}
-
 #[tokio::test]
 async fn killed_agent_delays_others_without_a_second_holder() {
     let mut world = World::new(2, SHORT, BRIEF);
@@ -189,7 +173,7 @@ async fn killed_agent_delays_others_without_a_second_holder() {
     for orphan in &mut orphans {
         assert!(!orphan.ends().await.success(), "its clients fail");
     }
-    continue_all(&world, &clients).await;
+    served(&world, &clients).await;
     world.stop();
     for client in &mut clients {
         client.ends().await;
@@ -210,7 +194,7 @@ async fn frozen_agent_creates_no_second_holder() {
     let thaw = now() + 2 * SHORT.as_nanos() as u64;
     until("the expiry of its leases", async || (now() > thaw).then_some(())).await;
     agents[3].process.signal(Signal::SIGCONT);
-    continue_all(&world, &clients).await;
+    served(&world, &clients).await;
     world.stop();
     for client in clients.iter_mut().chain(&mut frozen) {
         client.ends().await;

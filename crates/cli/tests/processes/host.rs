@@ -10,10 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use peerlock::{Error, Request};
 use peerlock_http::Line;
-use peerlock_http::client::Agent as Api;
 
 use super::takeover::{Machine, entered};
-use super::world::until;
+use super::world::{api_at, until};
 
 fn run(machine: &Machine, options: &str, script: &str) -> Child {
     let mut command = machine.peerlock("run");
@@ -145,7 +144,7 @@ async fn killed_holder_and_agent_free_the_slot_for_a_waiter() {
         holds(&machine).await;
         let script = "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat pid)/status && exit 3; exit 7";
         let mut waiter = run(&machine, "--ttl 5s r", script);
-        let api = Api::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+        let api = api_at(&machine.path("agent.sock"));
         until("a waiter", async || (api.show("r").await.ok()?.queue.len() == 1).then_some(())).await;
         let agent = machine.pid().unwrap();
         signal(&holder, Signal::SIGKILL);
@@ -161,7 +160,7 @@ async fn killed_holder_and_agent_free_the_slot_for_a_waiter() {
 async fn held_and_acquired_slots_outlive_a_killed_agent() {
     let machine = Machine::new();
     let mut agent = machine.agent(&[]);
-    let api = Api::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+    let api = api_at(&machine.path("agent.sock"));
     until("an agent", async || api.about().await.ok()).await;
     let minute = Duration::from_secs(60);
     let mut lines = api.hold(&Request::new("held").ttl(minute)).await.unwrap();

@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use peerlock::{Request, Voter};
-use peerlock_http::client::Agent as Api;
 
 use super::client::NAME;
 use super::network::{address, launch_on, network};
-use super::world::{Agent, ENDLESS, SESSION, World, meet, metric, served, until, voted};
+use super::world::{Agent, ENDLESS, SESSION, World, api_at, meet, metric, served, until, voted};
 
 #[tokio::test]
 async fn cut_off_machine_returns_to_its_cluster() {
@@ -60,7 +59,7 @@ async fn released_slot_skips_a_waiter_that_is_cut_off() {
     meet(&agents, 3).await;
     let hour = || Request::new(NAME).slots(2).ttl(Duration::from_secs(3600));
     let waits = |agent: &Agent| {
-        let api = Api::new(agent.socket.to_str().unwrap().parse().unwrap(), None);
+        let api = api_at(&agent.socket);
         tokio::spawn(async move { api.acquire(&hour()).await })
     };
     let queued = async |waiting: usize| {

@@ -281,7 +281,7 @@ impl World {
 
     pub async fn answers(&self, started: Started) -> Agent {
         let Started { mut process, socket, command } = started;
-        let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
+        let api = api_at(&socket);
         until("an agent that answers", async || {
             assert!(!process.has_ended(), "agent {} has exited", process.number);
             api.peers().await.ok()
@@ -380,13 +380,24 @@ pub fn rounds(usually: usize) -> usize {
     std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
 }
 
-/// Waits until each of these clients has acquired three more slots.
+/// Returns a client of the API at this socket.
+pub fn api_at(socket: &Path) -> Api {
+    Api::new(socket.to_str().unwrap().parse().unwrap(), None)
+}
+
+/// Waits until each of these clients has acquired three more slots. Panics if one has exited.
 pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) {
     let before = world.tally();
     for client in clients {
         let number = client.number;
-        let come = || world.with_log(|log| log.summary().of(number) >= before.of(number) + 3);
-        until(&format!("stays of client {number}"), async || come().then_some(())).await;
+        until(&format!("stays of client {number}"), async || {
+            let summary = world.tally();
+            if let Some((_, why)) = summary.errors.iter().find(|(client, _)| *client == number) {
+                panic!("client {number} has exited: {why}");
+            }
+            (summary.of(number) >= before.of(number) + 3).then_some(())
+        })
+        .await;
     }
 }
 

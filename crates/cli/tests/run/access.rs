@@ -182,8 +182,7 @@ fn event_streams_at_the_port_do_not_disturb_jobs() {
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     let dir = Dir::new();
     let command = dir.peerlock("agent --listen 127.0.0.1:0 --session 3s --http 127.0.0.1:0");
-    let limited = with_shell(&format!("ulimit -n {USUAL_LIMIT}"), &command);
-    let agent = Running::start(&mut { limited });
+    let agent = Running::start(&mut with_shell(&format!("ulimit -n {USUAL_LIMIT}"), &command));
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
     let token = fs::read_to_string(dir.path("data/token")).unwrap().trim().to_owned();
     let mut job = dir.holder("job");

@@ -17,8 +17,7 @@ impl Cluster {
     fn new() -> Self {
         let (here, there) = (Dir::new(), Dir::new());
         let (agent, address) = here.agent("");
-        let secret = here.path("data/secret").display().to_string();
-        let (there_agent, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
+        let (there_agent, _) = there.agent(&here.join(&address));
         Self { here, there, there_agent, _agent: agent }
     }
 }
@@ -202,10 +201,7 @@ fn names(dir: &Dir, prefix: &str) -> Vec<String> {
 
 #[test]
 fn removed_name_continues_its_fencing_numbers() {
-    let (here, there) = (Dir::new(), Dir::new());
-    let (agent, address) = here.agent("");
-    let secret = here.path("data/secret").display().to_string();
-    let (_there, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
+    let Cluster { here, there, there_agent: _there, _agent: agent } = Cluster::new();
     let first = number(&here, "-n 3 r");
     let mut holder = there.run("r", &sleeps(&there, "pid", "exit 0"));
     there.written("pid");

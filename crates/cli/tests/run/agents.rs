@@ -12,8 +12,7 @@ use crate::common::{Dir, Running, eventually, is_gone};
 fn stopped_agent_keeps_its_holder_and_its_waiter() {
     let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("");
-    let secret = one.path("data/secret").display().to_string();
-    let (_second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
+    let (_second, _) = two.agent(&one.join(&address));
     let script = format!(
         "trap 'echo killed > {0}; exit 0' TERM; echo > {1}; while ! test -e {2}; do sleep 0.01; done; echo ended > \
          {0}; exit 7",
@@ -169,7 +168,7 @@ fn release_reaches_the_next_agent() {
 fn logs_call_hosts_by_their_names() {
     let (one, two, three) = (Dir::new(), Dir::new(), Dir::new());
     let (first, address) = one.agent("");
-    let joins = format!("--secret-file {} --join {address}", one.path("data/secret").display());
+    let joins = one.join(&address);
     let (mut second, _) = two.agent(&joins);
     let (third, _) = three.agent(&joins);
     eventually("all three", || {

@@ -34,7 +34,7 @@ impl Cluster {
     fn options(&self) -> String {
         match (self.dirs.first(), self.addresses.first()) {
             (Some(first), Some(address)) => {
-                format!("{SESSION} --secret-file {} --join {address}", first.path("data/secret").display())
+                format!("{SESSION} {}", first.join(address))
             }
             _ => SESSION.to_owned(),
         }
@@ -379,8 +379,8 @@ fn file_size_limit_stops_the_agent_with_an_error() {
     let mut agent = Running::start(&mut with_shell("ulimit -f 16", &dir.peerlock(&options)));
     agent.line(|line| line.contains(" ready").then_some(()));
     let failed = (0..500).find(|number| {
-        let asked = dir.peerlock(&format!("acquire --agent {} --ttl 1h r{number}", dir.socket().display()));
-        Running::start(&mut { asked }).ends().0 != 0
+        let acquire = format!("acquire --agent {} --ttl 1h r{number}", dir.socket().display());
+        Running::start(&mut dir.peerlock(&acquire)).ends().0 != 0
     });
     assert!(failed.is_some_and(|number| number > 0), "{failed:?}");
     let (code, _, stderr) = agent.ends();

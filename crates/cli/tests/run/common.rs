@@ -57,6 +57,11 @@ impl Dir {
         file.as_mut().unwrap().write_all(secret_of(name).as_bytes()).unwrap();
     }
 
+    /// Returns the options to join this directory's agent, which is at `address`.
+    pub fn join(&self, address: &str) -> String {
+        format!("--secret-file {} --join {address}", self.path("data/secret").display())
+    }
+
     /// Returns the process of an agent that a command started.
     pub fn started(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.path("data/agent.lock")).ok()?;

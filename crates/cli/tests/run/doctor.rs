@@ -94,8 +94,7 @@ fn doctor_reports_with_and_without_an_agent() {
 fn doctor_without_quorum_names_the_missing_voters() {
     let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("--session 2s");
-    let secret = one.path("data/secret").display().to_string();
-    let (_second, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));
+    let (_second, _) = two.agent(&format!("--session 2s {}", one.join(&address)));
     let (code, lines) = doctor(&two);
     assert_eq!(code, 0, "{lines:#?}");
     assert!(about(&lines, "cluster").contains("with 2 members"), "{lines:#?}");

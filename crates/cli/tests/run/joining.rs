@@ -141,8 +141,7 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
     two.run("backup", "true").ends_with(0);
     let (own, theirs) = (cluster(&two), cluster(&one));
     assert_ne!(own, theirs);
-    let secret = one.path("data/secret").display().to_string();
-    let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
+    let (second, _) = two.agent(&one.join(&address));
     let stderr = second.stderr();
     assert!(stderr.contains("WARN") && stderr.contains("left its own cluster"), "{stderr}");
     assert!(stderr.contains(&format!("peerlock: left the cluster {own}")) && stderr.contains(&theirs), "{stderr}");
@@ -171,8 +170,7 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
     for detached in [false, true] {
         let (one, two) = (Dir::new(), Dir::new());
         let (_first, address) = one.agent("");
-        let secret = one.path("data/secret").display().to_string();
-        let options = format!("--secret-file {secret} --join {address}");
+        let options = one.join(&address);
         let mut running = None;
         let mut grant = String::new();
         if detached {

@@ -176,8 +176,7 @@ fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
 fn loss_with_the_session_is_reported_as_such() {
     let (one, two) = (Dir::new(), Dir::new());
     let (voter, address) = one.agent("");
-    let secret = one.path("data/secret").display().to_string();
-    let (_agent, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));
+    let (_agent, _) = two.agent(&format!("--session 2s {}", one.join(&address)));
     let mut first = two.run("--ttl 1h r", &sleeps(&two, "pid"));
     let pid = two.written("pid");
     voter.send(Signal::SIGSTOP);

@@ -9,12 +9,12 @@ fn second_run_waits_for_the_first() {
     let dir = Dir::new();
     let (_agent, address) = dir.agent("");
     let other = Dir::new(); // Another machine with the same secret.
-    let secret = dir.path("data/secret").display().to_string();
-    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &dir.until("go"));
+    let options = format!("{} r", dir.join(&address));
+    let mut first = other.peer(&options, &dir.until("go"));
     first.notifies("granted");
-    let mut second = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo second");
+    let mut second = other.peer(&options, "echo second");
     second.waits_behind(0);
-    let mut third = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo third");
+    let mut third = other.peer(&options, "echo third");
     third.waits_behind(1);
     dir.touch("go");
     first.ends_with(0);

@@ -44,6 +44,7 @@ fn dir() -> Dir {
         exists: true,
         last: Some(last),
         is_taken: false,
+        is_drained: false,
         has_socket: false,
         known: Ok(Default::default()),
         registry: Some((48_123, None)),
@@ -229,6 +230,7 @@ fn absent_agent_is_judged_by_its_directory() {
     let killed = Dir { has_socket: true, ..dir() };
     assert_eq!(what(None, killed), "no agent is running; the last one (process 7) was killed");
     assert!(what(None, Dir { is_taken: true, ..dir() }).starts_with("an agent is starting or stopping"));
+    assert_eq!(what(None, Dir { is_drained: true, ..dir() }), "no agent is running: this machine is drained");
     assert_eq!(what(None, Dir { exists: false, ..dir() }), "no agent is running, and none has run here");
     assert_eq!(what(Some("no agent answers at x: y"), dir()), "no agent answers at x: y");
     assert!(absent(None, dir()).iter().any(|it| it.level == Level::Warn && it.about == "voters"));
