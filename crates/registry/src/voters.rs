@@ -11,13 +11,9 @@ use crate::{SessionId, VoterId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Enlist(VoterId, VoterRecord),
-    Switch {
-        add: Vec<VoterId>,
-        remove: Vec<VoterId>,
-    },
+    Switch { add: Vec<VoterId>, remove: Vec<VoterId> },
     Leave,
     Drop(VoterId),
-    /// Transfer the leadership: the leader is to be removed.
     Resign,
 }
 
@@ -63,7 +59,8 @@ pub fn plan(
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
-/// All chosen hosts become voters before any other is removed, so an unreachable choice changes nothing.
+/// Returns the next change towards a choice. All chosen hosts become voters before any other is removed, so an
+/// unreachable choice changes nothing.
 fn plan_chosen(
     leader: VoterId,
     state: &State,
@@ -109,7 +106,7 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// The oldest session. A host without its file replaces its own voter.
+/// Returns the host with the oldest session that can vote and does not. A host without its file replaces its own voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_known = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
