@@ -106,8 +106,7 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// Returns the host with the oldest session among those that can vote and do not. A host without its file replaces its
-/// own voter.
+/// The oldest session. A host without its file replaces its own voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_known = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
