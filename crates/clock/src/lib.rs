@@ -45,7 +45,7 @@ const EXACT: Duration = Duration::from_millis(20);
 
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
-/// Never goes back, and includes time in suspend, until a reboot.
+/// A moment on a clock that never goes back and includes time in suspend, until a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
@@ -56,12 +56,12 @@ impl Moment {
         Self::from_nanos(LATEST.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
-    /// Or zero.
+    /// Returns how long after `earlier` this is, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Since the boot, enough for 584 years.
+    /// Returns the nanoseconds since the boot, enough for 584 years.
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -127,7 +127,6 @@ pub fn slept() -> Duration {
     kernel(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
 }
 
-/// The system's clock, disciplined by NTP, and the hardware's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     disciplined: Duration,
@@ -142,7 +141,7 @@ impl Reading {
 
     pub const BOOT: Self = Self { disciplined: Duration::ZERO, raw: Duration::ZERO };
 
-    /// Without time in suspend.
+    /// Returns the time since `earlier`, without time in suspend.
     pub fn since(self, earlier: Self) -> Duration {
         self.raw.saturating_sub(earlier.raw)
     }
@@ -159,7 +158,6 @@ impl Reading {
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Pausable>>);
 
-/// tokio's clock, and the simulated time in suspend.
 #[derive(Debug)]
 struct Pausable {
     started: (Moment, Instant),
@@ -171,7 +169,7 @@ impl Clock {
         Self(None)
     }
 
-    /// Follows tokio's clock and can be suspended.
+    /// Returns a clock that follows tokio's and can be suspended.
     pub fn pausable() -> Self {
         Self(Some(Arc::new(Pausable { started: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
     }
@@ -186,7 +184,7 @@ impl Clock {
         }
     }
 
-    /// The clock jumps, and timers do not.
+    /// Simulates a suspend that ends now: the clock jumps, and timers do not.
     ///
     /// # Panics
     /// If this is the machine's clock.
@@ -195,12 +193,13 @@ impl Clock {
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long to sleep before reading the clock again. The timer may expire before `then`, and at most 3 ms after it.
+    /// Returns how long to sleep before reading the clock again. The timer may expire before `then`, and at most 3 ms
+    /// after it.
     pub fn nap(&self, then: Moment) -> Duration {
         early(then.since(self.now())).min(LONGEST_NAP)
     }
 
-    /// After a suspend it may return up to [`LONGEST_NAP`] late, but never early.
+    /// Waits until `then`. After a suspend it may return up to [`LONGEST_NAP`] late, but never early.
     pub async fn sleep_until(&self, then: Moment) {
         while self.now() < then {
             sleep(self.nap(then)).await;
@@ -227,7 +226,6 @@ mod tests {
         assert_eq!((now + Duration::MAX).nanos(), u64::MAX);
     }
 
-    /// The system clock is slewed, the hardware clock is correct.
     struct Machine {
         raw: Cell<Duration>,
         slept: Cell<Duration>,

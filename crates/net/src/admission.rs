@@ -28,7 +28,6 @@ pub(crate) struct Admission {
 
 struct Unauthenticated {
     address: SocketAddr,
-    /// From an address of a member.
     is_known: bool,
     _stays: oneshot::Sender<()>,
 }
@@ -61,7 +60,7 @@ impl Admission {
     }
 }
 
-/// Of one kind.
+/// Removes the oldest connection of the source with the most places, of one kind.
 fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     let of_kind = |unauthenticated: &&Unauthenticated| unauthenticated.is_known == is_known;
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -75,7 +74,7 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// An IPv6 /64 network is one source, since its owner has every address in it.
+/// Returns the source of a connection. An IPv6 /64 network is one source, since its owner has every address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),

@@ -24,7 +24,6 @@ pub(crate) struct Channel<R, W> {
     pub reader: Reader<R>,
     pub writer: Writer<W>,
     pub name: Name,
-    /// Both ends know it.
     pub proved: Fingerprint,
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct Reader<R> {
     keys: Arc<StatelessTransportState>,
     opened: u64,
     sealed: Vec<u8>,
-    /// Decrypted so far.
+    /// The part of `sealed` that is decrypted.
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
@@ -50,7 +49,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
-    /// The caller bounds the time.
+    /// Performs the handshake. The caller bounds the time.
     pub async fn open(
         mut from: R,
         mut to: W,

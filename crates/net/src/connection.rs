@@ -28,7 +28,6 @@ pub(crate) struct Report {
     number: u64,
     hub: mpsc::UnboundedSender<(u64, Outcome)>,
     peer: Option<PeerId>,
-    /// Reported on drop.
     last: Option<Outcome>,
 }
 

@@ -10,7 +10,7 @@ pub(crate) const MOST: usize = 4096;
 
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
-    /// Includes dials to forgotten addresses.
+    /// Attempts in progress, also to forgotten addresses.
     under_way: BTreeSet<u64>,
     at_a_time: usize,
     least: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Dials {
 
 struct Wanted {
     maintain: bool,
-    /// Since the last lasting link.
+    /// Attempts since the last lasting link.
     failures: u32,
     state: State,
 }
@@ -29,7 +29,7 @@ struct Wanted {
 enum State {
     Due(Instant),
     Dialling(u64),
-    /// Since then, as of the last report.
+    /// Linked since then, as of the last report.
     Linked(PeerId, Instant),
 }
 
@@ -38,7 +38,7 @@ impl Dials {
         Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
 
-    /// Returns false if the list is full.
+    /// Requests a dial. Returns false if the list is full.
     pub fn want(&mut self, address: SocketAddr, maintain: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.maintain |= maintain;
@@ -58,7 +58,7 @@ impl Dials {
         self.wanted.remove(&address);
     }
 
-    /// Unless an attempt must end first.
+    /// Returns when the next dial is due, unless an attempt must end first.
     pub fn next(&self) -> Option<Instant> {
         self.first().map(|(when, ..)| when)
     }
@@ -67,7 +67,7 @@ impl Dials {
         self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
     }
 
-    /// The longest wait first.
+    /// Returns the address that has waited longest.
     fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
         if self.under_way.len() >= self.at_a_time {
             return None;
@@ -95,7 +95,7 @@ impl Dials {
         }
     }
 
-    /// Forgets the address if `hopeless`.
+    /// Returns the address, and forgets it if `hopeless`.
     pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
         self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
@@ -110,7 +110,7 @@ impl Dials {
         Some(address)
     }
 
-    /// Soon if the link had lasted, with growing delay if it keeps breaking.
+    /// Redials soon if the link had lasted, with growing delay if it keeps breaking.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
         for wanted in self.wanted.values_mut() {
             let State::Linked(linked, since) = wanted.state else { continue };
@@ -132,7 +132,7 @@ impl Dials {
     }
 }
 
-/// With jitter, so that peers that lost each other do not redial simultaneously.
+/// Doubles with every failure. Has jitter, so that peers that lost each other do not redial simultaneously.
 fn backoff(least: Duration, most: Duration, failures: u32, rng: &mut Rng) -> Duration {
     let wait = least.saturating_mul(1 << failures.min(20)).min(most);
     wait.mul_f64(0.5 + rng.unit() / 2.0)

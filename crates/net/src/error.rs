@@ -47,7 +47,7 @@ pub enum Error {
     Listen { address: SocketAddr, source: io::Error },
 }
 
-/// Try again later.
+/// Nothing has changed: try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("too many dials are waiting: try again in a moment")]
 pub struct Busy;
@@ -76,7 +76,6 @@ pub enum Why {
     Slow,
     #[error("it sent a malformed frame")]
     Malformed,
-    /// By the judgement of the application.
     #[error("it sent invalid messages")]
     HungUp,
     #[error("neither side needs it")]
@@ -96,10 +95,8 @@ pub enum Refusal {
     Timeout,
     #[error("the connection broke before both sides had proved their membership")]
     Broken,
-    /// Another version, or not a peer.
     #[error("it does not speak this version of peerlock")]
     Version,
-    /// Of links or unproved connections.
     #[error("its limit of peers is reached")]
     Crowded,
     #[error("another peer has the same number: give one of the two a new identity")]

@@ -27,7 +27,6 @@ pub(crate) enum Frame {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Drawn by the process at its start.
     pub incarnation: u64,
     /// The newest ended link with the other side: the incarnation of the process that numbered it, and its number.
     pub over: (u64, u64),
@@ -47,7 +46,7 @@ mod kind {
     pub const ASK: u8 = 7;
 }
 
-/// Sent to members, by their number on the wire.
+/// The refusals that are sent to members; their index is sent.
 const REFUSALS: [Refusal; 5] =
     [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving, Refusal::Twin];
 
@@ -123,7 +122,7 @@ fn header(buffer: &mut Vec<u8>, length: usize, kind: u8) {
     buffer.push(kind);
 }
 
-/// Buffers at most one frame beyond the last chunk.
+/// Splits bytes into frames. Buffers at most one frame beyond the last chunk.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     longest: usize,
@@ -132,7 +131,6 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// `longest`: of a body.
     pub fn new(longest: usize) -> Self {
         // A small limit must not keep peers out.
         Self { longest: longest.max(HELLO), buffer: Vec::new(), taken: 0 }
@@ -147,7 +145,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// An error is final.
+    /// Returns the next complete frame. An error is final.
     pub fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let rest = &self.buffer[self.taken..];
         let Some(([a, b, c, d, kind], rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };

@@ -44,11 +44,9 @@ const PRE_SHARED: &[u8] = b"peerlock/4 pre-shared key";
 const LENGTH: usize = 2;
 const TAG: usize = 32;
 const KEY: usize = 32;
-/// Added by encryption.
 const SEAL: usize = 16;
 const INITIAL: usize = KEY + SEAL;
 const LONGEST: usize = KEY + (KEY + SEAL) + (VOUCHER + SEAL);
-/// The listener does not know the secret of the tag.
 const UNKNOWN_SECRET: [u8; LENGTH] = [0; LENGTH];
 const TRIES: usize = 2;
 
@@ -61,11 +59,9 @@ pub(crate) enum Role {
 pub(crate) struct Agreed {
     pub keys: StatelessTransportState,
     pub name: Name,
-    /// Both ends know it.
     pub proved: Fingerprint,
 }
 
-/// The caller bounds the time.
 pub(crate) async fn shake<R, W>(
     from: &mut R,
     to: &mut W,
@@ -103,8 +99,8 @@ where
         let mut noise = keys.noise(&psk).build_initiator().expect("nothing is missing");
         let first = next_message(&mut noise, &[])?;
         to.write_all(&[&tag(key, &first)[..], &framed(&first)].concat()).await.map_err(|_| ended)?;
-        if attempt == 0 {
-            greeted(from).await?;
+        if attempt == 0 && read_greeting(from).await? != *GREETING {
+            return Err(Refusal::Version);
         }
         let second = message(from, LONGEST).await.map_err(|_| ended)?;
         if second.is_empty() {
@@ -124,13 +120,15 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let met = greeted(from).await;
-    if met == Err(Greeted::OtherVersion) {
-        _ = to.write_all(GREETING).await;
+    let theirs = read_greeting(from).await?;
+    if theirs != *GREETING {
+        if theirs.starts_with(ANY_GREETING) {
+            _ = to.write_all(GREETING).await;
+        }
+        return Err(Refusal::Version);
     }
-    met?;
     let mut greeting = &GREETING[..];
-    // After an answer, a connection ends for want of a common secret.
+    // A connection that ends after an answer has no common secret.
     let mut ended = Refusal::Broken;
     for _ in 0..TRIES {
         let mut theirs = [0; TAG];
@@ -193,30 +191,10 @@ fn broken<E>(_: E) -> Refusal {
     Refusal::Broken
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Greeted {
-    Not,
-    OtherVersion,
-    OtherProtocol,
-}
-
-impl From<Greeted> for Refusal {
-    fn from(greeted: Greeted) -> Self {
-        match greeted {
-            Greeted::Not => Self::Broken,
-            Greeted::OtherVersion | Greeted::OtherProtocol => Self::Version,
-        }
-    }
-}
-
-async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
+async fn read_greeting<R: AsyncRead + Unpin>(from: &mut R) -> Result<[u8; GREETING.len()], Refusal> {
     let mut greeting = [0; GREETING.len()];
-    from.read_exact(&mut greeting).await.map_err(|_| Greeted::Not)?;
-    match &greeting {
-        GREETING => Ok(()),
-        other if other.starts_with(ANY_GREETING) => Err(Greeted::OtherVersion),
-        _ => Err(Greeted::OtherProtocol),
-    }
+    from.read_exact(&mut greeting).await.map_err(broken)?;
+    Ok(greeting)
 }
 
 fn next_message(noise: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -325,7 +303,6 @@ mod tests {
         far.write_all(b"peerlock/3\n").await.unwrap();
         let shaken = shake(&mut from, &mut to, Role::Dialler, &Identity::generate(), &secret("1")).await;
         assert_eq!(shaken.err(), Some(Refusal::Version));
-        // Another protocol gets no reply.
         for said in [&b"peerlock/5\n"[..], b"peerlock/10\n and more"] {
             assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
         }

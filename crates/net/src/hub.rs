@@ -18,9 +18,9 @@ use crate::link::Shared;
 use crate::random::random;
 use crate::{Refusal, Unreached};
 
-/// As many as systems usually allow.
+/// The limit of most systems.
 const BACKLOG: i32 = 1024;
-/// After a failed accept, for instance without free descriptors.
+/// The pause after a failed accept, for instance without free descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) enum Command {
@@ -33,8 +33,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Allow a port with connections in TIME_WAIT. Elsewhere this would take the port from others.
-    #[cfg(unix)]
+    // Allow a port with connections in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -45,7 +44,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
-    /// Held by an accepted connection until it has proved itself or closes. There are more permits than places;
+    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places;
     /// otherwise all connections that arrive at once would be accepted before the first closes.
     entries: Arc<Semaphore>,
     connections: JoinSet<()>,
@@ -74,7 +73,6 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
                 hub.connections.spawn(answer((stream, address, entry), report, Arc::clone(&hub.shared)));
             }
             Some((connection, outcome)) = outcomes.recv() => hub.on_outcome(connection, outcome),
-            // The report has the outcome.
             Some(_) = hub.connections.join_next() => {}
             command = commands.recv() => match command {
                 Some(command) => hub.on_command(command),
@@ -94,7 +92,6 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, address)) => return (stream, address, entry),
-            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 shared.table.not_accepted();

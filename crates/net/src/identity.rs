@@ -15,7 +15,6 @@ const KEY: usize = 32;
 #[derive(Clone)]
 pub struct Identity(SigningKey);
 
-/// A peer's public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name([u8; KEY]);
 

@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use if_addrs::get_if_addrs;
 
-/// The addresses at which other machines can dial this one, the likeliest first.
+/// Returns the addresses at which other machines can dial this one, the likeliest first.
 pub fn dialable(notified: SocketAddr) -> Vec<SocketAddr> {
     match notified.ip() {
         every if every.is_unspecified() => {
@@ -12,12 +12,13 @@ pub fn dialable(notified: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// Binding the address proves nothing: with `ip_nonlocal_bind` any address can be bound.
+/// Returns whether an interface has the address. Binding it would prove nothing: with `ip_nonlocal_bind` any address
+/// can be bound.
 pub fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || get_if_addrs().into_iter().flatten().any(|interface| interface.ip() == ip)
 }
 
-/// Loopback is included only if there is no other address.
+/// Returns the addresses of this machine. Loopback is included only if there is no other address.
 fn addresses(every: IpAddr) -> Vec<IpAddr> {
     let all = get_if_addrs().into_iter().flatten();
     in_order(all.map(|interface| interface.ip()).collect(), outward(every), every)
@@ -39,7 +40,7 @@ fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpA
     found
 }
 
-/// From the routing table: nothing is sent.
+/// Asks the routing table for the source address of outgoing traffic. Nothing is sent.
 fn outward(every: IpAddr) -> Option<IpAddr> {
     let destination: IpAddr = match every {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),

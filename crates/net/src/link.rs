@@ -60,7 +60,7 @@ pub(crate) struct RunningLink<R, W> {
 
 #[derive(Default)]
 struct Pulse {
-    /// Since the detector's last beat.
+    /// Bytes received since the detector's last beat.
     received: Arc<AtomicUsize>,
     has_data: AtomicBool,
     changed: Notify,
@@ -158,7 +158,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> RunningLink<R, W> {
     }
 }
 
-/// Closing first could overtake the messages.
+/// Writes the remaining messages and waits for the other side to close: closing first could overtake them.
 async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, queued: VecDeque<Bytes>)
 where
     R: AsyncRead + Unpin,
@@ -180,7 +180,7 @@ async fn send<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> R
     writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Closing first could overtake the reason.
+/// Sends a refusal and waits for the other side to close: closing first could overtake the reason.
 async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
     R: AsyncRead + Unpin,
@@ -416,7 +416,7 @@ mod tests {
         config: Config,
     }
 
-    /// For this many seconds the other end answers probes or does not; data is sent first or is not.
+    /// Seconds in which the other end answers probes or does not, and whether data is sent first.
     struct While(u64, Other, Data);
 
     #[derive(Clone, Copy, PartialEq)]

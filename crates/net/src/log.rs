@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Any host that reaches the port can cause lines.
+/// Limit of lines in [`WINDOW`], since any host that reaches the port can cause them.
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "link closed: the peer sent a malformed frame");
 }
 
-/// The connection was already a link here.
+/// Logs that the other side refused a connection that was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "the peer refused this link");
 }

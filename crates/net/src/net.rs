@@ -19,34 +19,32 @@ use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unse
 
 const COMMANDS: usize = 256;
 
-/// `docs/design/network.md` explains the defaults.
+/// Configuration of the network. `docs/design/network.md` explains the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Port 0 selects a free one.
     pub listen: SocketAddr,
-    /// If it differs from what others see: behind a forwarded port, or in a container. Port 0 means the listening port.
+    /// The address at which others reach this peer, if it differs from what they see: behind a forwarded port, or in a
+    /// container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
     /// Interval of probes to a silent peer on a link in use.
     pub beat: Duration,
-    /// Unanswered probes in a row that are tolerated.
     pub missed: u32,
     /// How long after the last message a link counts as in use, and the interval of probes after that.
     pub rest: Duration,
-    /// For connecting, and again for the handshake and the hellos.
+    /// The time limit for connecting, and again for the handshake and the hellos.
     pub handshake: Duration,
-    /// Until others have read the goodbye.
+    /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
-    /// The first delay; doubled with every failure.
     pub redial: Duration,
     pub redial_most: Duration,
-    /// In bytes, the same in the whole cluster: longer frames end the link.
+    /// Bytes; the same in the whole cluster, since longer frames end the link.
     pub max_message: usize,
-    /// Bytes queued for one peer.
     pub outbox: usize,
     /// Bytes that wait for the application before reading stops.
     pub inbox: usize,
     pub max_peers: usize,
-    /// The same number again for addresses of members.
+    /// Limit of unproved connections; the same number again for addresses of members.
     pub max_unauthenticated: usize,
     pub max_dials: usize,
 }
@@ -83,7 +81,8 @@ impl Config {
         self
     }
 
-    /// Places of both kinds, and as many connections that have just arrived or are closing.
+    /// Returns the limit of unproved connections: places of both kinds, and as many connections that have just arrived
+    /// or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
@@ -105,30 +104,17 @@ pub struct Epoch(pub(crate) u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    Up {
-        peer: PeerId,
-        epoch: Epoch,
-        address: SocketAddr,
-    },
-    /// Messages that the other side has not read yet may be lost.
-    Down {
-        peer: PeerId,
-        epoch: Epoch,
-        /// As far as it is known here.
-        why: Why,
-    },
-    Message {
-        from: PeerId,
-        epoch: Epoch,
-        bytes: Bytes,
-    },
-    Unreached {
-        address: SocketAddr,
-        why: Unreached,
-    },
+    /// A link has come up. Others can dial the peer at `address`.
+    Up { peer: PeerId, epoch: Epoch, address: SocketAddr },
+    /// A link has ended. Messages that the other side has not read yet may be lost.
+    Down { peer: PeerId, epoch: Epoch, why: Why },
+    /// A message has arrived.
+    Message { from: PeerId, epoch: Epoch, bytes: Bytes },
+    /// A dial has failed. A maintained address is dialled again.
+    Unreached { address: SocketAddr, why: Unreached },
 }
 
-/// Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
+/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
 pub struct Net {
     me: PeerId,
     address: SocketAddr,
@@ -140,7 +126,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Must be called in a tokio runtime.
+    /// Starts listening. Must be called in a tokio runtime.
     pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
         let config = sound(config);
         let me = identity.peer();
@@ -162,12 +148,11 @@ impl Net {
         self.me
     }
 
-    /// With the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address that others receive. If it is unspecified, each uses the source address it sees.
+    /// Returns the address that others receive. If it is unspecified, each uses the source address it sees.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
@@ -185,7 +170,7 @@ impl Net {
         self.command(Command::Dial { address, maintain: true })
     }
 
-    /// An existing link stays.
+    /// Stops dialling. An existing link stays.
     pub fn forget(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Forget(address))
     }
@@ -200,7 +185,7 @@ impl Net {
         self.table.send(to, epoch, bytes)
     }
 
-    /// May delay the message until the next one to the same peer or a [flush](Self::flush). Messages sent together
+    /// Queues a message, perhaps until the next one to the same peer or a [flush](Self::flush). Messages sent together
     /// share a packet and one wake-up of the receiver.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send_soon(to, epoch, bytes)
@@ -216,7 +201,7 @@ impl Net {
         self.table.hang_up(peer, epoch, why);
     }
 
-    /// Cancel-safe.
+    /// Returns the next event. Cancel-safe.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.try_next() {
@@ -270,13 +255,13 @@ impl Net {
 pub struct Keyring(Arc<Table>);
 
 impl Keyring {
-    /// Links proved with a secret that is no longer accepted end at once and are proved again. If the preferred secret
-    /// changes, so are all links proved with another one.
+    /// Replaces the secret. Links proved with a secret that is no longer accepted end at once and are proved again. If
+    /// the preferred secret changes, so are all links proved with another one.
     pub fn replace(&self, secret: Secret) {
         self.0.replace_secret(secret);
     }
 
-    /// The preferred secret first.
+    /// Returns the accepted secrets, the preferred one first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.0.secret().fingerprints()
     }

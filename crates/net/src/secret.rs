@@ -48,13 +48,12 @@ impl Secret {
         if is_same || lines.next().is_some() { Err(Error::SecretLines) } else { Ok(Self { first, before }) }
     }
 
-    /// For peers of one process.
     pub fn generate() -> Self {
         let bytes: [u8; 32] = random();
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// Only the owner may be able to read the file.
+    /// Loads a file that only its owner can read.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
@@ -111,7 +110,6 @@ impl Secret {
         Ok(secret)
     }
 
-    /// The preferred secret first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.keys().map(Key::fingerprint).collect()
     }

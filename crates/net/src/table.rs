@@ -21,23 +21,23 @@ use crate::identity::Name;
 use crate::random::random;
 use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
-/// Empty messages are bounded, too.
+/// The cost of a message beside its bytes: empty ones are bounded, too.
 const OVERHEAD: usize = 64;
 
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
 
-/// Failed dials for an application that does not read.
+/// Limit of failed dials queued for an application that does not read.
 const UNREACHED: usize = 256;
 
+/// A peer that has proved itself on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer {
     pub peer: PeerId,
     pub name: Name,
     pub hello: Hello,
     pub address: SocketAddr,
-    /// The source address of this connection.
     pub found: IpAddr,
     /// The secret that it has proved, and the one preferred when the proof started.
     pub proved: Fingerprint,
@@ -50,24 +50,24 @@ pub(crate) struct Table {
     config: Config,
     pub listen: OnceLock<SocketAddr>,
     state: Mutex<State>,
-    /// For the application.
+    /// There is an event for the application.
     pub changed: Notify,
     pub ended: Notify,
 }
 
 struct State {
-    /// Under this lock, so that no link can come up with a replaced one.
+    /// It is under this lock, so that no link can come up with a replaced one.
     secret: Secret,
     links: HashMap<PeerId, Link>,
     /// The newest ended link, as sent in `Hello`, until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
+    /// Addresses where members are or may be, the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
-    /// By sender, over all its links.
+    /// The cost of the inbox by sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
-    /// With delayed messages.
     delayed: Vec<(PeerId, Epoch)>,
-    /// Inbox entries.
+    /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
     unreached: usize,
     last_epoch: u64,
@@ -78,7 +78,6 @@ struct State {
 struct Link {
     newcomer: Newcomer,
     epoch: Epoch,
-    /// Assigned by the peer with the smaller number.
     number: u64,
     /// The process of this peer that this one has replaced.
     before: Option<u64>,
@@ -93,12 +92,12 @@ struct Signals {
     write: Notify,
     /// There is room in the inbox, or the link has ended.
     room: Notify,
-    /// Queued when the application hung up.
+    /// Messages that were queued when the application hung up.
     queued: Mutex<VecDeque<Bytes>>,
 }
 
 pub(crate) enum Work {
-    /// Then report their cost.
+    /// Write these messages, then report their cost.
     Messages(VecDeque<Bytes>, usize),
     Leave,
     Nothing,
@@ -184,8 +183,8 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// The other process has replaced this one and is linked. A restarted process never returns with its old
-    /// incarnation, so both processes run.
+    /// Returns whether another process with the same identity has replaced this one and is linked. A restarted process
+    /// never returns with its old incarnation, so both processes run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -252,7 +251,7 @@ impl Table {
         self.lock().secret.clone()
     }
 
-    /// The new proofs show which peers know the preferred secret.
+    /// Ends links so that new proofs show which peers know the preferred secret.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
         let replace = state.secret.preferred() != secret.preferred();
@@ -273,7 +272,7 @@ impl Table {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Queued messages may contain the reason, so they are still written.
+    /// Ends a link for the application. Queued messages may contain the reason, so they are still written.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
@@ -326,7 +325,7 @@ impl Table {
                 link.signals.write.notify_one();
             }
         }
-        state.delayed = delayed; // Reuse the allocation.
+        state.delayed = delayed;
     }
 
     fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
@@ -406,7 +405,7 @@ impl Table {
         Metrics { up: state.links.len() as u64, ..state.metrics.clone() }
     }
 
-    /// Queues are emptied first.
+    /// Ends every link with a goodbye once its queue is empty.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.leaving = true;
@@ -441,8 +440,8 @@ impl State {
         }
     }
 
-    /// The secret of a proof may have been dropped since the handshake. If another one is preferred since, the
-    /// connection is refused, so that the next one proves the new secret.
+    /// Checks a proof again: its secret may have been dropped since the handshake. If another one is preferred since,
+    /// the connection is refused, so that the next one proves the new secret.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
         let preferred = self.secret.preferred();
         match newcomer.proved {
@@ -452,7 +451,7 @@ impl State {
         }
     }
 
-    /// Drops the least recently recorded address if there are too many.
+    /// Records an address, and drops the least recently recorded address if there are too many.
     fn know(&mut self, ip: IpAddr, most: usize) {
         self.known.retain(|known| *known != ip);
         self.known.push_back(ip);
@@ -500,7 +499,7 @@ impl LinkGuard {
         }
     }
 
-    /// Returns the message if there is no room. `Ok(false)`: the link has ended.
+    /// Delivers a message, or returns it if there is no room. `Ok(false)`: the link has ended.
     pub fn deliver(&self, bytes: Bytes) -> Result<bool, Bytes> {
         let mut state = self.table.lock();
         if state.link(self.peer, self.epoch).is_none() {
@@ -519,7 +518,7 @@ impl LinkGuard {
         Ok(true)
     }
 
-    /// To be written on a link that the application has ended, with their cost.
+    /// Takes the messages of a link that the application has ended, with their cost.
     pub fn queued(&self) -> (VecDeque<Bytes>, usize) {
         let mut queued = self.signals.queued.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = std::mem::take(&mut *queued);
@@ -547,7 +546,7 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// A link counts as in use for so long after a message.
+    /// Returns for how many beats a link counts as in use after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }

@@ -25,31 +25,18 @@ pub(crate) const TRIES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    Open {
-        nonce: u64,
-        opening: u64,
-        /// The process has stopped it.
-        replaces: Option<SessionId>,
-    },
-    Renew {
-        session: SessionId,
-        /// Repeated in the answer.
-        renewal: u64,
-    },
+    /// Opens a session. The process has stopped the one that it `replaces`.
+    Open { nonce: u64, opening: u64, replaces: Option<SessionId> },
+    /// Renews a session. The answer repeats the number.
+    Renew { session: SessionId, renewal: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    Out {
-        nonce: u64,
-        replaces: Option<SessionId>,
-    },
-    /// Not usable before the first `Yes`.
-    In {
-        session: SessionId,
-        until: Option<Time>,
-        sent: BTreeMap<u64, Time>,
-    },
+    /// Requests a session.
+    Out { nonce: u64, replaces: Option<SessionId> },
+    /// Has a session, which is not usable before the first `Yes`.
+    In { session: SessionId, until: Option<Time>, sent: BTreeMap<u64, Time> },
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +47,6 @@ pub struct SessionClient {
     renewals: u64,
     openings: u64,
     due: Time,
-    /// Since the last answer.
     tries: u32,
     stops: u64,
     #[cfg(feature = "mutation")]
@@ -94,12 +80,12 @@ impl SessionClient {
         Self { mutation, ..self }
     }
 
-    /// Call it after every wake-up, before anything is sent.
+    /// Returns the session that may be used now. Call it after every wake-up, before anything is sent.
     pub fn stands(&self, now: Time) -> Option<SessionId> {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
 
-    /// The end is an upper bound of every client's deadline.
+    /// Returns the session and its end as far as known: an upper bound of every client's deadline.
     pub fn until(&self) -> Option<(SessionId, Time)> {
         match self.phase {
             Phase::In { session, until: Some(until), .. } => Some((session, until)),
@@ -145,7 +131,7 @@ impl SessionClient {
         }
     }
 
-    /// Not usable yet: the first `Open` may have been sent longer ago than the ttl.
+    /// Opens the session, which is not usable yet: the first `Open` may have been sent longer ago than the ttl.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -153,7 +139,7 @@ impl SessionClient {
         }
     }
 
-    /// Usually the registry has opened this session, and ended it before the answer arrived.
+    /// Requests another session. Usually the registry has opened this session, and ended it before the answer arrived.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -191,14 +177,14 @@ impl SessionClient {
         }
     }
 
-    /// A voter that can answer was found.
+    /// Makes a pending request due: a voter that can answer was found.
     pub fn retry_now(&mut self, now: Time) {
         if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
             self.due = now;
         }
     }
 
-    /// The caller reports the end to the registry.
+    /// Ends the session locally. The caller reports the end to the registry.
     pub fn leave(&mut self, now: Time) -> Option<SessionId> {
         let session = self.session();
         self.stop(session, now);
@@ -224,7 +210,8 @@ impl SessionClient {
     }
 }
 
-/// Jitter, so that sessions lost together are not requested together.
+/// Returns the interval before the next attempt. It has jitter, so that sessions lost together are not requested
+/// together.
 pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     match tries / TRIES {
         0 => RETRY.min(most),
@@ -237,7 +224,7 @@ pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
 
 #[cfg(feature = "mutation")]
 impl SessionClient {
-    /// The state that matters while every wake-up finds a request due.
+    /// Returns the state that matters while every wake-up finds a request due.
     pub fn relevant_state(&self) -> impl Hash {
         let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, mutation: _, stopped } = self;
         (phase, renewals, openings, stops, stopped)

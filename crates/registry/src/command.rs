@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_ADDRESSES: usize = 16;
-/// In one command or event.
+/// Sessions in one command or event.
 pub const MOST_NAMED: usize = 32_768;
 pub const MOST_TAKEN: usize = 1024;
 pub const MAX_VOTERS: usize = 7;
@@ -17,11 +17,10 @@ pub struct Info {
     pub name: Label,
     pub addresses: Vec<Label>,
     pub versions: Versions,
-    /// Only such a host can vote, and remains a member after its last session.
+    /// Has a data directory. Only such a host can vote, and remains a member after its last session.
     pub keeps: bool,
 }
 
-/// The order of a host's `Open` commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
     /// Increases with every start of the agent.
@@ -47,46 +46,38 @@ pub enum Command {
         /// Resources in which clients of the replaced session may hold slots. The new session becomes a party of each.
         takes: Vec<Label>,
     },
-    /// Sent by the session's process.
+    /// Ends a session. Sent by its process.
     Leave { session: SessionId },
-    /// Has an effect only in an entry of `term`: see [`crate::leases`].
+    /// Ends expired sessions. Has an effect only in an entry of `term`: see [`crate::leases`].
     End { sessions: Vec<SessionId>, term: u64 },
-    /// Creates the resource with `slots` if necessary.
+    /// Makes a session a party. Creates the resource with `slots` if necessary.
     Join { session: SessionId, resource: Label, slots: u32 },
-    /// Opens a generation. Refused if the number has changed since `generation`.
+    /// Changes the number of slots, and opens a generation. Refused if the number has changed since `generation`.
     Resize { resource: Label, slots: u32, generation: u64 },
     /// Opens the next generation because `generation` runs out of fencing numbers.
     Renumber { resource: Label, generation: u64 },
     /// Sent by the coordinator after a census. Removes parties that joined before `generation` and reported no token
     /// and no waiter.
     Close { session: SessionId, resource: Label, generation: u64, remaining: Vec<SessionId> },
-    /// Records or renews a detached grant. Any session of the host may renew it.
-    Detach {
-        session: SessionId,
-        resource: Label,
-        slot: u32,
-        fencing: u64,
-        /// Counts from this entry. A renewal never shortens it.
-        ttl: Ttl,
-        /// Opaque to the registry.
-        note: Label,
-    },
-    /// Sent by a session of the grant's host.
+    /// Records or renews a detached grant. Any session of the host may renew it. The ttl counts from this entry, and a
+    /// renewal never shortens it. The note is opaque.
+    Detach { session: SessionId, resource: Label, slot: u32, fencing: u64, ttl: Ttl, note: Label },
+    /// Removes a released grant. Sent by a session of its host.
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
     /// Evicts a party with all detached grants of its session. Only fencing numbers protect against its clients.
     /// `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has joined again.
     Expel { resource: Label, session: SessionId, since: u64 },
     /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
-    /// Has an effect only after this number of renewals.
+    /// Ends an expired grant, if it was renewed this often.
     ExpireDetached { resource: Label, fencing: u64, renewals: u64 },
-    /// With `None` the registry chooses. No voter is removed until all chosen ones have caught up. Refused unless
-    /// `after` is the number of choices.
+    /// Sets the hosts that vote; with `None` the registry chooses. No voter is removed until all chosen ones have
+    /// caught up. Refused unless `after` is the number of choices.
     SetVoters { hosts: Option<Vec<PeerId>>, after: u64 },
     /// Follows a change of voters. When it is committed, a majority has stored that the change is, and never counts
     /// with the former voters again.
     Settle { change: u64 },
-    /// When every voter and session understands the next version.
+    /// Increases the version, when every voter and session understands the next one.
     Raise { version: u16 },
     /// Removes a party that has discarded its state. Refused in a later generation, since the session may have joined
     /// again.
@@ -133,7 +124,6 @@ impl Command {
     }
 
     pub fn check(&self) -> Result<(), &'static str> {
-        let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
             Self::Open { info, takes, .. } => within(
                 info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN,
@@ -173,6 +163,10 @@ impl Command {
     }
 }
 
+pub(crate) fn within(good: bool, why: &'static str) -> Result<(), &'static str> {
+    if good { Ok(()) } else { Err(why) }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
     pub resource: Label,
@@ -182,23 +176,17 @@ pub struct Opening {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Usable once a renewal is confirmed.
-    Opened {
-        session: SessionId,
-    },
-    Ended {
-        sessions: Vec<SessionId>,
-    },
+    /// The session is usable once a renewal is confirmed.
+    Opened { session: SessionId },
+    /// Sessions have ended, without those that had ended before.
+    Ended { sessions: Vec<SessionId> },
     /// `opened`: this join has opened the generation.
-    Joined {
-        generation: u64,
-        coordinator: (SessionId, PeerId),
-        opened: bool,
-        slots: u32,
-    },
+    Joined { generation: u64, coordinator: (SessionId, PeerId), opened: bool, slots: u32 },
+    /// A generation was opened.
     Advanced(Opening),
     /// Applied, now or earlier.
     Done,
+    /// Nothing has changed.
     Refused(Refusal),
 }
 
@@ -216,10 +204,10 @@ pub enum Refusal {
     OldGeneration,
     #[error("it was changed since the query")]
     Superseded,
-    /// Or it was renewed since.
+    /// The grant does not exist, or was renewed since.
     #[error("there is no such grant")]
     NoSuchGrant,
-    /// Or this process has a later session.
+    /// The host has a later process, or this one a later session.
     #[error(
         "a later process of this host has had a session: another agent runs with a copy of this data directory, or \
          this is an old copy of it"

@@ -6,10 +6,10 @@ use crate::mutation::Mutation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub tick: Span,
-    /// Or up to twice as many, at random.
+    /// Ticks without a leader before an election, or up to twice as many, at random.
     pub election_ticks: usize,
     pub heartbeat_ticks: usize,
-    /// Not needed for safety: it gives a killed process time to exit.
+    /// How long a leader waits beyond `ttl · (1 + 3ρ)`. Not needed for safety: it gives a killed process time to exit.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,

@@ -18,7 +18,7 @@ pub enum Write {
 pub trait Disk {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// After an error this process must not write again: the content is unknown.
+    /// Writes and syncs. After an error this process must not write again: the content is unknown.
     fn write(&mut self, write: &Write) -> io::Result<()>;
 }
 
@@ -89,9 +89,8 @@ impl Disk for FileDisk {
 pub struct Failure(#[source] io::Error);
 
 impl Failure {
-    /// After a failed sync the kernel may have dropped the data, and reports it only once.
+    /// Reports the error and exits: after a failed sync the kernel may have dropped the data, and reports it only once.
     pub fn end_process(self) {
-        // The log may be on the same full disk.
         _ = writeln!(io::stderr(), "peerlock: {self}");
         std::process::exit(74) // EX_IOERR
     }
@@ -104,7 +103,8 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// A process with a voter exits after an error: [`Failure::end_process`].
+    /// Calls `done` after each write, and `failed` after the first error. A process with a voter then exits:
+    /// [`Failure::end_process`].
     pub fn start(
         mut disk: impl Disk + Send + 'static,
         mut done: impl FnMut(u64) + Send + 'static,
@@ -123,7 +123,7 @@ impl DiskThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Never blocks.
+    /// Queues a write. Never blocks.
     pub fn write(&self, number: u64, write: Write) {
         if let Some(jobs) = &self.jobs {
             _ = jobs.send((number, write));

@@ -55,7 +55,7 @@ use crate::{Versions, VoterId};
 /// terms could never be elected again. A known voter is always believed, or it would be ignored forever once misled.
 const MOST_TERMS: u64 = 1 << 20;
 const MAX_RETAINED: usize = 1024;
-/// Well below the network's limit.
+/// Length of a message with entries, well below the network's limit.
 const LONG_MESSAGE: u64 = 256 << 10;
 /// A learner with a longer lag has not caught up.
 const BEHIND: u64 = 256;
@@ -65,7 +65,7 @@ pub(crate) struct Turn {
     pub send: Vec<Message>,
     pub snapshot: Option<Snapshot>,
     pub committed: Vec<Entry>,
-    /// Confirmed by a majority, with the index to apply before they count.
+    /// Rounds confirmed by a majority, with the index to apply before they count.
     pub rounds: Vec<(u64, u64)>,
 }
 
@@ -113,7 +113,7 @@ impl Engine {
             "the file of {voter:?} has a configuration change after one that is not known to be committed"
         );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
-            // The configuration is constant, and the log never fails.
+            // The configuration is valid by the config test, and the log never fails.
             .unwrap_or_else(|error| panic!("the Raft engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
@@ -132,12 +132,12 @@ impl Engine {
         Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
     }
 
-    /// An entry of its own term is committed. Before that a leader may not know everything committed.
+    /// Returns whether an entry of its own term is committed. Before that a leader may not know everything committed.
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
-    /// No confirmed round of an earlier leader started after this.
+    /// Returns a time after which no confirmed round of an earlier leader started.
     pub fn received(&self, now: Time) -> Time {
         self.received.unwrap_or(now)
     }
@@ -146,8 +146,8 @@ impl Engine {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// A voter whose disk hangs does not lead. A single voter must not campaign with unfinished writes: it would lead
-    /// without having stored its vote.
+    /// A voter whose disk hangs does not lead. A voter campaigns only with its writes complete: a single one would
+    /// lead without having stored its vote.
     pub fn tick(&mut self, now: Time) {
         self.received.get_or_insert(now);
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
@@ -225,7 +225,8 @@ impl Engine {
         Ok(())
     }
 
-    /// By another clock, so a little less of the reported time counts.
+    /// Notes a leader's message, or a vote, which reports the voter's last one. It counts by another clock, so a little
+    /// less counts here.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
@@ -256,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// The engine does not let a removed leader step down.
+    /// Applies a committed change. A removed leader steps down here, since the engine does not let it.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
         let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
         if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
@@ -280,7 +281,7 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Under load, many entries are in flight.
+    /// Returns whether a voter has all but the newest entries: under load, many are in flight.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -319,7 +320,8 @@ impl Engine {
         let mut ready = self.raw.ready();
         let mut turn = Turn { send: take(&mut self.send), ..Turn::default() };
         let mut job = Job { ready: ready.number(), ..Job::default() };
-        job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != self.raw.store().vote());
+        let stored = self.raw.store().hard;
+        job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != (stored.term, stored.vote));
         let must_wait = (job.votes || self.writes_vote()) && !self.config.makes(Mutation::LeadsBeforeDisk);
         let (at_once, after) = (ready.take_messages(), ready.take_persisted_messages());
         self.convert(at_once, if must_wait { &mut job.after } else { &mut turn.send }, now);
@@ -336,7 +338,7 @@ impl Engine {
         job.record.entries = entries.into_iter().map(Entry::from_raft).collect();
         if let Some(hard) = ready.hs() {
             let hard = Hard::from_raft(hard);
-            self.raw.mut_store().set_hard(hard);
+            self.raw.mut_store().hard = hard;
             self.lazy = Some(hard);
         }
         let needs_hard = job.votes || job.record.snapshot.is_some();
@@ -395,7 +397,7 @@ impl Engine {
         Some(record)
     }
 
-    /// The new file includes the next record.
+    /// Starts a new file, which includes the next record.
     pub fn begin_whole(&mut self, now: Time) -> Record {
         let job = self.next.take().unwrap_or_default();
         self.lazy = None;
@@ -454,7 +456,7 @@ pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
     ConfChangeV2::parse_from_bytes(&entry.data).ok()
 }
 
-/// Without a competitor.
+/// Returns the maximum duration of an election without a competitor.
 pub fn election_time(config: &Config) -> Span {
     config.tick * (2 * config.election_ticks as u64)
 }

@@ -31,8 +31,8 @@ const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
 /// Written completely or not at all.
 const SECTOR: usize = 512;
-/// So the part of a record in any sector contains its number or its sum, or fills the sector: it is not all zeros if it
-/// was written.
+/// Header and records are multiples of this. So the part of a record in any sector contains its number or its sum, or
+/// fills the sector: it is not all zeros if it was written.
 const ALIGNED: usize = 16;
 
 /// Later records supersede earlier ones.
@@ -206,7 +206,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     let Some(head_here) = rest.get(..HEAD) else { return Err(Wrong::Torn) };
     let (length, number) = (number(&head_here[..4]) as usize, number(&head_here[4..12]) as u64);
     if head(file, length, number) != head_here {
-        if has_later_record(bytes, at, expected, file) || !has_unwritten(bytes, at, bytes.len()) {
+        if has_later_record(bytes, at, expected, file) || !has_unwritten(bytes, at) {
             return Err(Wrong::Damaged("checksum mismatch in its head"));
         }
         return Err(Wrong::Torn);
@@ -217,7 +217,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     let end = whole_length(length);
     let Some(whole) = rest.get(..end) else { return Err(Wrong::Torn) };
     if sum(&[file, &whole[..end - SUM]]) != whole[end - SUM..] {
-        if end == rest.len() && has_unwritten(bytes, at, bytes.len()) {
+        if end == rest.len() && has_unwritten(bytes, at) {
             return Err(Wrong::Torn);
         }
         return Err(Wrong::Damaged("checksum mismatch"));
@@ -232,17 +232,11 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Some sector in this range is zeros.
-fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
-    let mut at = from;
-    while at < to {
-        let end = ((at / SECTOR + 1) * SECTOR).min(to);
-        if bytes[at..end].iter().all(|byte| *byte == 0) {
-            return true;
-        }
-        at = end;
-    }
-    false
+/// Some sector from here on is zeros.
+fn has_unwritten(bytes: &[u8], from: usize) -> bool {
+    let rest = &bytes[from..];
+    let (first, sectors) = rest.split_at(rest.len().min(SECTOR - from % SECTOR));
+    [first].into_iter().chain(sectors.chunks(SECTOR)).any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {

@@ -8,11 +8,11 @@ use crate::command::MOST_NUMBER;
 use crate::state::{Conf, State, Undecodable};
 use crate::{Versions, VoterId};
 
-/// Of an entry's data, in bytes.
+/// Bytes of an entry.
 pub const MOST_ENTRY: usize = 1 << 20;
 const MOST_CHANGE: usize = 256;
 const MOST_CONTEXT: usize = 64;
-/// As many of the smallest as fit into a message of the engine.
+/// As many of the smallest entries as fit into a message of the engine.
 const MOST_ENTRIES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ const KINDS: [(Kind, MessageType); 10] = [
     (Kind::TimeoutNow, MessageType::MsgTimeoutNow),
 ];
 
-/// With the engine's field names.
+/// A message with the engine's field names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub kind: Kind,

@@ -61,12 +61,12 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// After a `Yes`, until the leader may end the session. A short session has less slack.
+/// Returns how long a leader waits after a `Yes` before it may end the session. A short session has less slack.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// So much has passed for certain of a span counted by another clock.
+/// Returns how much of a span counted by another clock has passed for certain.
 pub(crate) fn certainly_passed(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
@@ -93,7 +93,8 @@ impl Leases {
         self.earliest = None;
     }
 
-    /// Call it once the round that started after the renewal is complete, and everything up to it is applied.
+    /// Confirms a renewal, unless the session is ending. Call it once the round that started after the renewal is
+    /// complete, and everything up to it is applied.
     pub fn confirm(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
@@ -163,8 +164,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// In real nanoseconds: when the peer with the slowest clock stops, and when the leader with the fastest one ends
-    /// its session.
+    /// Returns, in real nanoseconds, when the peer with the slowest clock stops, and when the leader with the fastest
+    /// one ends its session.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);

@@ -12,7 +12,7 @@ use crate::{Versions, VoterId};
 
 #[derive(Debug)]
 pub(crate) struct Log {
-    hard: Hard,
+    pub hard: Hard,
     snapshot: Snapshot,
     conf: ConfState,
     entries: Vec<eraftpb::Entry>,
@@ -62,14 +62,6 @@ impl Log {
         self.snapshot.index
     }
 
-    pub fn vote(&self) -> (u64, u64) {
-        (self.hard.term, self.hard.vote)
-    }
-
-    pub fn set_hard(&mut self, hard: Hard) {
-        self.hard = hard;
-    }
-
     /// Discards entries from the first one's index on.
     pub fn append(&mut self, entries: &[eraftpb::Entry]) {
         if let Some(first) = entries.first() {
@@ -92,10 +84,6 @@ impl Log {
         self.entries.drain(..(index - self.snapshot.index) as usize);
         self.hard.commit = self.hard.commit.max(index);
         (self.snapshot, self.conf) = (Snapshot { index, term, state }, conf);
-    }
-
-    fn last(&self) -> u64 {
-        self.snapshot.index + self.entries.len() as u64
     }
 }
 
@@ -136,7 +124,7 @@ impl Storage for Log {
     }
 
     fn last_index(&self) -> raft::Result<u64> {
-        Ok(self.last())
+        Ok(self.snapshot.index + self.entries.len() as u64)
     }
 
     /// The engine discards a snapshot whose receiver is not in it, so a new learner needs a newer one.

@@ -12,7 +12,7 @@ use crate::{Label, SessionId, Ttl, VoterId};
 
 pub const MOST_ON_PAGE: u32 = 1000;
 pub const MOST_HOSTS: usize = 1024;
-/// In bytes, roughly.
+/// Bytes, roughly.
 const LONG_PAGE: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Look {
         after: Option<Label>,
         /// At most [`MOST_ON_PAGE`].
         most: u32,
-        /// Only those with a detached grant of this host.
+        /// Only resources with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
     Resource(Label),

@@ -24,11 +24,11 @@ use crate::wire::{self, Answer, Malformed, Question, RegistryMessage};
 use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, SessionRequest, Ttl, VoterId};
 use questions::{Questions, RETRY};
 
-/// Between retransmissions after an `Elsewhere`.
+/// The minimum interval between retransmissions after an `Elsewhere`.
 const REDIRECTS: Span = Span::from_millis(300);
-/// Without a decision, until [`Member::missing`] reports.
+/// The time without a decision until [`Member::missing`] reports.
 const PATIENCE: Span = Span::from_secs(1);
-/// For a leader's answer. Our choice: the shortest election timeout, and longer than any round trip.
+/// How long a leader may take to answer. Our choice: the shortest election timeout, and longer than any round trip.
 const ANSWER_TIMEOUT: Span = Span::from_secs(1);
 const MOST_CONTACTS: usize = 64;
 
@@ -36,19 +36,14 @@ const MOST_CONTACTS: usize = 64;
 pub enum Output {
     /// May be lost.
     Send(PeerId, Vec<u8>),
-    Write {
-        number: u64,
-        write: Write,
-    },
+    /// Execute, then call [`Member::on_written`].
+    Write { number: u64, write: Write },
+    /// The outcome of a command.
     Answered(u64, Outcome),
+    /// The result of a query.
     Found(u64, Found),
-    /// For the own, valid session. May be repeated.
-    Event {
-        resource: Label,
-        session: SessionId,
-        generation: u64,
-        kind: EventKind,
-    },
+    /// An event for the own, valid session. May be repeated.
+    Event { resource: Label, session: SessionId, generation: u64, kind: EventKind },
     /// The process keeps requesting a session.
     Refused(Refusal),
 }
@@ -74,53 +69,57 @@ pub struct Predecessor {
 /// Why nothing is decided, as far as this process knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The sending of the oldest undecided question.
+    /// When the oldest undecided question was sent.
     pub since: Time,
     /// Voters that have sent nothing since, and when they last did. Contacts if no voter is known.
     pub silent: Vec<(PeerId, Option<Time>)>,
-    /// Voters that have sent something else.
+    /// Voters that have sent something since, but no decision.
     pub received: Vec<PeerId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     host: PeerId,
+    /// When the oldest unanswered question was sent.
     asked: Option<Time>,
 }
 
+/// One process's access to the registry.
 pub struct Member {
     identity: Identity,
     config: Config,
     rng: Rng,
     client: SessionClient,
     registry: Option<Registry>,
-    /// None is started twice.
+    /// No voter is started twice.
     highest_voter: Option<VoterId>,
     questions: Questions,
     /// All questions have higher numbers.
     first: u64,
     numbers: u64,
-    /// Of any answer.
+    /// The highest index of an answer.
     index: u64,
     leader: Option<Lead>,
     leads: bool,
-    /// Of questions: the oldest that this process understands, or the newest received.
+    /// The version of questions: the oldest that this process understands, or the newest received.
     version: u16,
     contacts: Vec<PeerId>,
-    /// As last named by a message.
+    /// The voters that a message named last.
     voters: Vec<PeerId>,
     /// The leader that last renewed the session, and its voters.
     trusted: Vec<PeerId>,
-    /// By contact or voter.
+    /// The last message of each contact or voter.
     received: BTreeMap<PeerId, Time>,
     waiting_since: Option<Time>,
     turn: usize,
+    /// The question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
     is_outdated: bool,
-    /// With the question that ends the session, if there was one.
+    /// Set when the member stops, with the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
     next_redirect: Time,
+    /// Writes of earlier voters of this process.
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
@@ -196,7 +195,7 @@ impl Member {
         &self.client
     }
 
-    /// It may have [halted](Registry::halted).
+    /// Returns the own voter, which may have [halted](Registry::halted).
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_ref()
     }
@@ -205,7 +204,7 @@ impl Member {
         self.leader.map(|lead| lead.host)
     }
 
-    /// The known hosts of the leader, voters and learners, with duplicates.
+    /// Returns the known hosts of the leader, voters and learners, with duplicates.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let own = self
             .registry
@@ -214,7 +213,7 @@ impl Member {
         own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
-    /// Not messages to the voter, or of other versions and clusters.
+    /// Counts malformed messages, not those to the voter or of other versions and clusters.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
@@ -248,12 +247,12 @@ impl Member {
         self.settle(now);
     }
 
-    /// Retransmits the command until [`Output::Answered`] has the returned number.
+    /// Proposes a command, and retransmits it until [`Output::Answered`] has the returned number.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         self.begin(Question::Do(command), now)
     }
 
-    /// The result reflects every answer received so far.
+    /// Queries the registry. The result reflects every answer received so far.
     pub fn look(&mut self, look: Look, now: Time) -> u64 {
         self.begin(Question::Look { look, since: self.index }, now)
     }
@@ -280,13 +279,14 @@ impl Member {
         }
     }
 
-    /// The caller has stopped the session. The next `wake` opens another.
+    /// Ends the session, which the caller has stopped. The next `wake` opens another.
     pub fn leave(&mut self, now: Time) -> Option<u64> {
         let session = self.client.leave(now)?;
         Some(self.ask(Command::Leave { session }, now))
     }
 
-    /// Also transfers the leadership. Drive the member until [`Member::has_stopped`], or for a moment.
+    /// Ends the session, opens no other, and transfers the leadership. Drive the member until [`Member::has_stopped`],
+    /// or for a moment.
     pub fn stop(&mut self, now: Time) {
         let leave = self.leave(now);
         self.stopping = Some(leave);
@@ -297,12 +297,12 @@ impl Member {
         self.has_left() && !leads
     }
 
-    /// The end is committed, or there was no session.
+    /// Returns whether the end of the session is committed, or there was none.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
 
-    /// The unresponsive voters, if nothing was decided for a second.
+    /// Returns the unresponsive voters if nothing was decided for a second.
     pub fn missing(&self, now: Time) -> Option<Missing> {
         let since = self.waiting_since.filter(|since| now >= *since + PATIENCE)?;
         let own = self.registry.as_ref().map(|registry| registry.state().voter_hosts()).unwrap_or_default();
@@ -394,7 +394,7 @@ impl Member {
         }
     }
 
-    /// To the leader while it is known and answers, otherwise to the contacts in turn.
+    /// Sends to the leader while it is known and answers, otherwise to the contacts in turn.
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
         self.waiting_since.get_or_insert(now);
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
@@ -457,7 +457,7 @@ impl Member {
             {
                 self.on_retired(voter);
             }
-            // If this host leads, it repeats the message.
+            // If the sender leads, it repeats the message.
             RegistryMessage::Enlist { .. } | RegistryMessage::Retired { .. } => {}
             RegistryMessage::Answer { number, answer } => self.on_answer(from, number, answer, now),
             // An event before the session is usable is repeated later.
@@ -485,8 +485,8 @@ impl Member {
         self.registry.as_ref().is_some_and(|registry| registry.state().voter_records().is_empty())
     }
 
-    /// Only the process whose session the number was allocated for starts the file, once. Otherwise a voter could have
-    /// forgotten its votes.
+    /// Starts a voter. Only the process whose session the number was allocated for starts its file, once. Otherwise a
+    /// voter could have forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
         let is_new = self.highest_voter.is_none_or(|highest| voter > highest);
         if let Some(former) = self.registry.as_ref().map(Registry::voter)
@@ -507,7 +507,7 @@ impl Member {
     /// A removed voter has no leader. While ours has one, the message is wrong or early.
     fn on_retired(&mut self, voter: VoterId) {
         if let Some(registry) = self.registry.take_if(|registry| registry.voter() == voter && !registry.is_led()) {
-            // Such a process may never have asked another host.
+            // A process that created the cluster may never have asked another host.
             self.learn(registry.state().voter_hosts());
             self.writes += registry.writes() + 1;
             self.out.push(Output::Write { number: self.writes, write: Write::Remove });
@@ -569,7 +569,7 @@ impl Member {
                 }
                 Outcome::Refused(Refusal::OldProcess) => {
                     self.client.on_outdated(nonce);
-                    // Mostly due to a late copy of our own request.
+                    // The first refusal is mostly due to a late copy of our own request.
                     if std::mem::replace(&mut self.is_outdated, true) {
                         self.out.push(Output::Refused(Refusal::OldProcess));
                     }
@@ -582,7 +582,7 @@ impl Member {
         }
     }
 
-    /// A process without a session asks the host immediately.
+    /// Adds a reachable host. A process without a session asks it immediately.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);

@@ -4,7 +4,7 @@ use peerlock_types::Span;
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident, $registry_message:literal) => {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub struct $name(u64);
@@ -25,15 +25,11 @@ macro_rules! number {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($registry_message, "{}"), self.0)
+                write!(f, concat!($prefix, "{}"), self.0)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        }
+        peerlock_types::debug_as_display!($name);
     };
 }
 
@@ -43,11 +39,12 @@ number! {
 }
 
 number! {
-    /// One file on one disk. Numbered from 1 and never reused: a host that has lost its file becomes another voter.
+    /// A voter: one file on one disk. Numbered from 1 and never reused: a host that has lost its file becomes another
+    /// voter.
     VoterId, "v"
 }
 
-/// Two clusters refuse each other's messages.
+/// A cluster. Two clusters refuse each other's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u128);
 
@@ -60,12 +57,12 @@ impl ClusterId {
         self.0
     }
 
-    /// Random, since two files of one cluster may be recovered.
+    /// Returns the ID after a recovery. Random, since two files of one cluster may be recovered.
     pub const fn recovered(self, chance: u64) -> Self {
         Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
 
-    /// This is `other` after recoveries. Random IDs are never this close.
+    /// Returns whether this is `other` after recoveries. Random IDs are never this close.
     pub const fn follows(self, other: Self) -> bool {
         let later = self.0.wrapping_sub(other.0);
         0 < later && later < 1 << 32

@@ -35,12 +35,13 @@ pub struct Recovered {
     pub cluster: ClusterId,
     pub voter: VoterId,
     pub host: PeerId,
-    /// Of several files recover the one with the highest.
+    /// Term and index of the last entry. Of several files recover the one with the highest.
     pub last: (u64, u64),
     pub quarantine: Span,
 }
 
-/// A program of these versions can start with the file. Returns its cluster and the length of a torn record.
+/// Checks whether a program of these versions can start with a file. Returns its cluster and the length of a torn
+/// record.
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
@@ -85,12 +86,12 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Takes effect once the result is written. `chance` is random.
+/// Makes a voter the only one, once the result is written. `chance` is random.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }
 
-/// For simulations without longer sessions.
+/// Recovers with another minimum, for simulations without longer sessions.
 pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;

@@ -40,13 +40,9 @@ use crate::{ClusterId, Versions, VoterId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    Send {
-        to: PeerId,
-        /// That of the registry, or of the question.
-        version: u16,
-        registry_message: RegistryMessage,
-    },
-    /// Then call [`Registry::on_written`].
+    /// Send in this version: that of the registry, or of the question.
+    Send { to: PeerId, version: u16, registry_message: RegistryMessage },
+    /// Execute, then call [`Registry::on_written`].
     Write { number: u64, write: Write },
 }
 
@@ -64,14 +60,14 @@ pub struct Registry {
     engine: Engine,
     state: State,
     applied: u64,
-    /// Of the snapshot in the file.
+    /// The version of the snapshot in the file.
     snapshot_version: u16,
     writer: Writer,
     writes: u64,
-    /// Never reset: rounds of two terms are not mistaken.
+    /// Never reset: rounds of two terms must differ.
     rounds: u64,
     grants: Grants,
-    /// When this voter learned of it.
+    /// When this voter learned of the quarantine.
     quarantined: Option<Time>,
     lead: Option<Lead>,
     pieces: Pieces,
@@ -107,7 +103,7 @@ impl Registry {
         Self::begin(config, versions, header, contents.record, rng, now)
     }
 
-    /// Always starts with a new file. Nothing is sent before it is synced.
+    /// Starts with a new file in any case. Nothing is sent before it is synced.
     fn begin(
         config: Config,
         versions: Versions,
@@ -167,7 +163,7 @@ impl Registry {
         self.applied
     }
 
-    /// As far as it knows.
+    /// Returns whether it leads, as far as it knows.
     pub fn is_leader(&self) -> bool {
         self.engine.is_leader()
     }
@@ -183,7 +179,8 @@ impl Registry {
             .map(|voter_record| voter_record.host)
     }
 
-    /// A removed voter loses its leader within an election timeout; a learner may not notice its removal.
+    /// Returns whether it votes and has a leader. A removed voter loses its leader within an election timeout; a
+    /// learner may not notice its removal.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
@@ -198,7 +195,7 @@ impl Registry {
         *self.unexpected.entry(why).or_default() += 1;
     }
 
-    /// This program does not understand its log.
+    /// Returns why it has halted: this program does not understand its log.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
     }
@@ -222,12 +219,12 @@ impl Registry {
         self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
     }
 
-    /// In order.
+    /// Takes the effects since the last call, in order.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.out)
     }
 
-    /// Missed ticks are not repeated.
+    /// Handles a tick. Missed ticks are not repeated.
     pub fn tick(&mut self, now: Time) {
         if self.halted.is_some() {
             return;
@@ -443,7 +440,7 @@ impl Registry {
         self.out.push(Effect::Send { to, version, registry_message });
     }
 
-    /// To its host in the state, or where its message came from while there is no state.
+    /// Sends to the host in the state, or where its message came from while there is no state.
     fn send_to_voter(&mut self, message: Message) {
         let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
         let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);

@@ -32,9 +32,9 @@ pub const MOST_SESSIONS: usize = 32_768;
 /// Sessions of ended processes exist until they expire.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
 pub const MOST_RESOURCES: usize = 131_072;
-/// Of one resource.
+/// Grants of one resource.
 pub const MOST_DETACHED: usize = 2048;
-/// Of all resources.
+/// Grants of all resources.
 const MOST_GRANTS: usize = 65_536;
 /// Later resources are never deleted: a deletion raises the generations of all resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
@@ -47,7 +47,7 @@ pub struct Session {
     pub host: PeerId,
     pub nonce: u64,
     pub ttl: Ttl,
-    /// Whose file the process had.
+    /// The voter whose file the process had.
     pub voter: Option<VoterId>,
     pub incarnation: Incarnation,
     pub replaces: Option<SessionId>,
@@ -56,11 +56,11 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
     pub host: PeerId,
-    /// Only its process may start the file.
+    /// The session for which the number was allocated. Only its process may start the file.
     pub session: Option<SessionId>,
 }
 
-/// During a joint change both majorities decide.
+/// The Raft configuration. During a joint change both majorities decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
     pub voters: BTreeSet<VoterId>,
@@ -96,7 +96,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a new cluster.
+    /// Returns the state of a new cluster.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Of a voter that has received nothing.
+    /// Returns the state of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -151,7 +151,7 @@ impl State {
         &self.sessions
     }
 
-    /// An end is final.
+    /// Returns whether the session has ended, which is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
@@ -160,7 +160,7 @@ impl State {
         self.sessions_of(host).next_back()
     }
 
-    /// Oldest first.
+    /// Returns the sessions of a host, oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
@@ -177,12 +177,13 @@ impl State {
         self.floor
     }
 
-    /// For this long no generation is announced: the lost voters may have opened sessions unknown here.
+    /// Returns how long after a recovery no generation is announced: the lost voters may have opened sessions unknown
+    /// here.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// `after` is excluded.
+    /// Returns the resources whose names begin with `prefix` and follow `after`.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
@@ -228,7 +229,7 @@ impl State {
         Some((host(to)?, kind))
     }
 
-    /// Voters and learners.
+    /// Returns the voters and learners.
     pub fn voter_records(&self) -> &BTreeMap<VoterId, VoterRecord> {
         &self.voter_records
     }
@@ -241,7 +242,7 @@ impl State {
         self.chosen.as_ref()
     }
 
-    /// Counts the choices.
+    /// Returns the number of choices so far.
     pub fn choices(&self) -> u64 {
         self.choices
     }
@@ -250,13 +251,13 @@ impl State {
         self.last_voter.next()
     }
 
-    /// A removal is final.
+    /// Returns whether the voter was removed, which is final.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
 
-    /// The last configuration change, unless a majority is known to have stored it as committed. Until then former
-    /// voters keep their files, since a restarted voter may need their votes.
+    /// Returns the last configuration change, unless a majority is known to have stored it as committed. Until then
+    /// former voters keep their files, since a restarted voter may need their votes.
     pub fn unsettled(&self) -> Option<u64> {
         (self.settled < self.changes).then_some(self.changes)
     }
@@ -345,7 +346,7 @@ impl State {
         }
     }
 
-    /// Another learner may have received this number.
+    /// Returns whether a learner may be added: another one may have received this number.
     pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
         let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter()
@@ -421,7 +422,7 @@ impl State {
         replaced
     }
 
-    /// Opens at most one generation per resource.
+    /// Ends sessions, and opens at most one generation per resource.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -462,7 +463,7 @@ impl State {
         outcome
     }
 
-    /// Later resources start above the floor, so late messages are of an earlier generation.
+    /// Deletes a resource. Later resources start above the floor, so late messages are of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -518,7 +519,7 @@ impl State {
         Outcome::Done
     }
 
-    /// The state may come from outside.
+    /// Checks the invariants: the state may come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
@@ -549,7 +550,7 @@ impl State {
         }
     }
 
-    /// The version comes first, for programs that do not understand it.
+    /// Encodes the state. The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
         encode_versioned(self, self.version)
     }

@@ -11,13 +11,9 @@ use crate::{SessionId, VoterId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Enlist(VoterId, VoterRecord),
-    Switch {
-        add: Vec<VoterId>,
-        remove: Vec<VoterId>,
-    },
+    Switch { add: Vec<VoterId>, remove: Vec<VoterId> },
     Leave,
     Drop(VoterId),
-    /// Transfer the leadership: the leader is to be removed.
     Resign,
 }
 
@@ -65,7 +61,8 @@ pub fn plan(
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
-/// All chosen hosts become voters before any other is removed, so an unreachable choice changes nothing.
+/// Returns the next change towards a choice. All chosen hosts become voters before any other is removed, so an
+/// unreachable choice changes nothing.
 fn plan_chosen(
     leader: VoterId,
     state: &State,

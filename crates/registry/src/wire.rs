@@ -11,16 +11,16 @@ use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
+use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome, within};
 use crate::event::{EventKind, Topic};
 use crate::form::Message;
 use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::{MOST_DETACHED, Undecodable};
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// In bytes, of an accepted message. Those sent are less than half as long.
+/// Bytes of an accepted message. Those sent are less than half as long.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// In bytes.
+/// Bytes of a snapshot.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
 /// Enough for most messages.
@@ -31,98 +31,50 @@ const MOST_NAMED_VOTERS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegistryMessage {
+    /// Sent between voters: a message of the Raft engine.
     Voter(Box<Message>),
     /// Sent by the leader to a process whose host becomes a voter, until that replies. The process starts the file if
-    /// `session` is its own.
-    Enlist {
-        voter: VoterId,
-        session: SessionId,
-        /// The host has no other voter, so the process removes the file of a former one. A removed learner never
-        /// receives [`Retired`](Self::Retired).
-        alone: bool,
-    },
+    /// `session` is its own. If the host has no other voter, `alone`, the process removes the file of a former one: a
+    /// removed learner never receives [`Retired`](Self::Retired).
+    Enlist { voter: VoterId, session: SessionId, alone: bool },
     /// Sent to a former voter that still acts as one. The receiver removes its file.
-    Retired {
-        voter: VoterId,
-    },
+    Retired { voter: VoterId },
     /// Sent by a process to a voter. Answered by `Answer`, unless the leadership is lost meanwhile.
-    Ask {
-        number: u64,
-        question: Question,
-    },
+    Ask { number: u64, question: Question },
     /// Sent by a voter in reply to `Ask`.
-    Answer {
-        number: u64,
-        answer: Answer,
-    },
+    Answer { number: u64, answer: Answer },
     /// Sent by the leader to a session until it has taken effect: see [`EventKind`].
-    Event {
-        resource: Label,
-        session: SessionId,
-        generation: u64,
-        kind: EventKind,
-    },
+    Event { resource: Label, session: SessionId, generation: u64, kind: EventKind },
     /// Acknowledges an event other than [`EventKind::Opened`].
-    EventAck {
-        resource: Label,
-        session: SessionId,
-        generation: u64,
-        topic: Topic,
-    },
-    /// Sent between voters: a part of a long snapshot.
-    Piece {
-        message: Box<Message>,
-        /// Its offset.
-        at: u32,
-        /// The length of the snapshot.
-        all: u32,
-    },
-    /// Acknowledges a piece other than the last.
-    Had {
-        /// The receiver of the piece.
-        from: VoterId,
-        to: VoterId,
-        index: u64,
-        /// Received so far.
-        bytes: u32,
-    },
+    EventAck { resource: Label, session: SessionId, generation: u64, topic: Topic },
+    /// Sent between voters: the part of a long snapshot that begins at the byte `at` of `all`.
+    Piece { message: Box<Message>, at: u32, all: u32 },
+    /// Sent by the receiver of a piece other than the last, with the number of bytes received so far.
+    Had { from: VoterId, to: VoterId, index: u64, bytes: u32 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Answered by the leader once the command is applied.
     Do(Command),
-    Renew {
-        session: SessionId,
-        renewal: u64,
-    },
+    /// Answered by the leader after a round.
+    Renew { session: SessionId, renewal: u64 },
     /// Answered by any voter that has applied the entry `since`, the last one known to the sender.
-    Look {
-        look: Look,
-        since: u64,
-    },
+    Look { look: Look, since: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    Done {
-        outcome: Outcome,
-        index: u64,
-    },
+    /// The command is applied, in the entry `index`.
+    Done { outcome: Outcome, index: u64 },
+    /// The result of a query.
     Found(Found),
-    Yes {
-        session: SessionId,
-        renewal: u64,
-        voters: Vec<PeerId>,
-    },
-    Over {
-        session: SessionId,
-    },
+    /// The renewal is confirmed.
+    Yes { session: SessionId, renewal: u64, voters: Vec<PeerId> },
+    /// The session has ended.
+    Over { session: SessionId },
     /// This voter does not lead, and has done nothing.
-    Elsewhere {
-        leader: Option<PeerId>,
-        voters: Vec<PeerId>,
-    },
+    Elsewhere { leader: Option<PeerId>, voters: Vec<PeerId> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,7 +83,7 @@ pub enum Malformed {
     Version(u16, Versions),
     #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
     Cluster { theirs: ClusterId, ours: ClusterId },
-    /// The receiver has to stop its session and join that cluster, without its voter's file.
+    /// Our cluster was recovered: the receiver has to stop its session and join that cluster, without its voter's file.
     #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
     Recovered { theirs: ClusterId, ours: ClusterId },
     #[error("not a registry message")]
@@ -184,78 +136,73 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(R
     if bytes.len() > MAX_MESSAGE {
         return Err(Malformed::Bounds("message too long"));
     }
-    let Ok((registry_message, [])) = postcard::take_from_bytes(rest) else { return Err(Malformed::Format) };
-    match &registry_message {
-        RegistryMessage::Voter(message) => message.check().map_err(Malformed::Bounds)?,
-        RegistryMessage::Piece { message, at, all } => {
-            message.check().map_err(Malformed::Bounds)?;
-            let length = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.state.len());
-            if length == 0 || *at as usize + length > *all as usize || *all as usize > MOST_SNAPSHOT {
-                return Err(Malformed::Bounds("piece outside of its snapshot"));
-            }
-        }
-        RegistryMessage::Ask { question: Question::Do(command), .. } => command.check().map_err(Malformed::Bounds)?,
-        RegistryMessage::Ask { question: Question::Look { look: Look::Resources { most, .. }, .. }, .. }
-            if *most > MOST_ON_PAGE =>
-        {
-            return Err(Malformed::Bounds("page too long"));
-        }
-        RegistryMessage::Ask { question: Question::Look { look: Look::Hosts(hosts), .. }, .. }
-            if hosts.len() > MOST_HOSTS =>
-        {
-            return Err(Malformed::Bounds("too many hosts"));
-        }
-        RegistryMessage::Event { generation, .. } | RegistryMessage::EventAck { generation, .. }
-            if *generation >= MOST_GENERATION =>
-        {
-            return Err(Malformed::Bounds("generation out of range"));
-        }
-        RegistryMessage::Enlist { voter, .. } if !(1..MOST_NUMBER).contains(&voter.get()) => {
-            return Err(Malformed::Bounds("voter number out of range"));
-        }
-        RegistryMessage::Event { kind, .. } => check_event(kind).map_err(Malformed::Bounds)?,
-        RegistryMessage::Answer { answer, .. } => answer.check().map_err(Malformed::Bounds)?,
-        RegistryMessage::Ask { .. }
-        | RegistryMessage::Enlist { .. }
-        | RegistryMessage::Retired { .. }
-        | RegistryMessage::EventAck { .. }
-        | RegistryMessage::Had { .. } => {}
-    }
+    let Ok((registry_message, [])) = postcard::take_from_bytes::<RegistryMessage>(rest) else {
+        return Err(Malformed::Format);
+    };
+    registry_message.check().map_err(Malformed::Bounds)?;
     Ok((registry_message, version))
 }
 
-fn check_event(kind: &EventKind) -> Result<(), &'static str> {
-    let is_grant = |slot: u32, fencing: u64| slot < MOST_SLOTS && fencing < MOST_FENCING;
-    match kind {
-        EventKind::Opened { slots, .. } if !(1..=MOST_SLOTS).contains(slots) => Err("number of slots out of range"),
-        EventKind::Opened { asked, detached, .. } if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED => {
-            Err("too many sessions or grants")
+impl RegistryMessage {
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Voter(message) => message.check(),
+            Self::Piece { message, at, all } => {
+                message.check()?;
+                let length = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.state.len());
+                let is_inside = length > 0 && *at as usize + length <= *all as usize;
+                within(is_inside && *all as usize <= MOST_SNAPSHOT, "piece outside of its snapshot")
+            }
+            Self::Ask { question: Question::Do(command), .. } => command.check(),
+            Self::Ask { question: Question::Look { look: Look::Resources { most, .. }, .. }, .. } => {
+                within(*most <= MOST_ON_PAGE, "page too long")
+            }
+            Self::Ask { question: Question::Look { look: Look::Hosts(hosts), .. }, .. } => {
+                within(hosts.len() <= MOST_HOSTS, "too many hosts")
+            }
+            Self::Enlist { voter, .. } => within((1..MOST_NUMBER).contains(&voter.get()), "voter number out of range"),
+            Self::Event { generation, kind, .. } => {
+                within(*generation < MOST_GENERATION, "generation out of range")?;
+                kind.check()
+            }
+            Self::EventAck { generation, .. } => within(*generation < MOST_GENERATION, "generation out of range"),
+            Self::Answer { answer, .. } => answer.check(),
+            Self::Ask { .. } | Self::Retired { .. } | Self::Had { .. } => Ok(()),
         }
-        EventKind::Opened { detached, .. } if !detached.iter().all(|(slot, fencing)| is_grant(*slot, *fencing)) => {
-            Err("slot or fencing number out of range")
+    }
+}
+
+impl EventKind {
+    fn check(&self) -> Result<(), &'static str> {
+        let is_grant = |&(slot, fencing): &(u32, u64)| slot < MOST_SLOTS && fencing < MOST_FENCING;
+        let are_grants =
+            |grants: &[(u32, u64)]| within(grants.iter().all(is_grant), "slot or fencing number out of range");
+        match self {
+            Self::Opened { slots, asked, detached } => {
+                within((1..=MOST_SLOTS).contains(slots), "number of slots out of range")?;
+                let most = asked.len() <= MOST_NAMED && detached.len() <= MOST_DETACHED;
+                within(most, "too many sessions or grants")?;
+                are_grants(detached)
+            }
+            Self::Expired { slot, fencing } => are_grants(&[(*slot, *fencing)]),
+            Self::Expelled => Ok(()),
         }
-        EventKind::Expired { slot, fencing } if !is_grant(*slot, *fencing) => {
-            Err("slot or fencing number out of range")
-        }
-        EventKind::Opened { .. } | EventKind::Expired { .. } | EventKind::Expelled => Ok(()),
     }
 }
 
 impl Answer {
     fn check(&self) -> Result<(), &'static str> {
         match self {
-            Self::Done { index, .. } if *index >= MOST_NUMBER => Err("index out of range"),
-            Self::Done { outcome: Outcome::Joined { generation, slots, .. }, .. }
-                if *generation >= MOST_GENERATION || !(1..=MOST_SLOTS).contains(slots) =>
-            {
-                Err("number of slots or generation out of range")
+            Self::Done { outcome, index } => {
+                within(*index < MOST_NUMBER, "index out of range")?;
+                let Outcome::Joined { generation, slots, .. } = outcome else { return Ok(()) };
+                let is_good = *generation < MOST_GENERATION && (1..=MOST_SLOTS).contains(slots);
+                within(is_good, "number of slots or generation out of range")
             }
-            Self::Yes { voters, .. } | Self::Elsewhere { voters, .. } if voters.len() > MOST_NAMED_VOTERS => {
-                Err("too many voters")
+            Self::Yes { voters, .. } | Self::Elsewhere { voters, .. } => {
+                within(voters.len() <= MOST_NAMED_VOTERS, "too many voters")
             }
-            Self::Done { .. } | Self::Found(_) | Self::Yes { .. } | Self::Over { .. } | Self::Elsewhere { .. } => {
-                Ok(())
-            }
+            Self::Found(_) | Self::Over { .. } => Ok(()),
         }
     }
 }

@@ -37,10 +37,8 @@ struct Leader {
     leases: Leases,
     waiting: Vec<u64>,
     rounds: Vec<Round>,
-    /// Not replicated yet.
     ends: Vec<Command>,
     knows_end: bool,
-    /// It has not applied its whole log yet.
     lags: bool,
 }
 
@@ -50,7 +48,6 @@ struct Model {
     terms: u64,
     now: u64,
     client: SessionClient,
-    /// Committed.
     state: State,
     leaders: Vec<Leader>,
     renewals: Vec<u64>,
@@ -67,13 +64,10 @@ enum Step {
     Tick,
     Ask(usize, usize),
     Begin(usize),
-    /// A majority answers a round.
     Confirm(usize, usize),
     Receive(usize, usize),
-    /// A new leader has applied its log.
     Apply,
     Yes(usize),
-    /// The proposed end takes effect.
     Commit,
     /// With or without the predecessor's last entries.
     Elect(bool),

@@ -27,7 +27,6 @@ struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
     rng: Rng,
-    /// None if 0.
     loses: u64,
     is_slow: bool,
     too_long: usize,
@@ -230,7 +229,6 @@ fn end_of_session_with_many_resources_is_immediate() {
     assert_eq!(world.ended, 1, "the session ends within 100 ms");
     let mut ticks = 0;
     while world.open() > 0 {
-        // The request does not wait for all of them.
         let (session, joined) = (world.session(2), world.joined);
         let resource = Label::new(format!("new-{ticks}")).unwrap();
         world.members.get_mut(&2).unwrap().ask(Command::Join { session, resource, slots: 1 }, world.now);

@@ -71,7 +71,6 @@ fn voter_starts_once_and_in_the_named_session() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
     let enlist = |voter, session| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone: false };
     let mut member = valid(mine);
-    // The previous process's file is lost.
     assert_eq!(delivery(&mut member, &enlist(5, others)), []);
     assert!(member.registry().is_none());
     let started = delivery(&mut member, &enlist(5, mine));
@@ -92,7 +91,6 @@ fn enlist_from_an_arbitrary_host_is_ignored() {
     let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
     let retired = RegistryMessage::Retired { voter: VoterId::new(5) };
     let mut member = valid(session);
-    // Not even if an `Elsewhere` names it.
     let number = member.look(Look::Cluster, Time::ZERO);
     let answer = Answer::Elsewhere { leader: None, voters: vec![unauthenticated] };
     say(unauthenticated, &mut member, &RegistryMessage::Answer { number, answer });
@@ -105,7 +103,6 @@ fn enlist_from_an_arbitrary_host_is_ignored() {
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(VoterId::new(5)));
 }
 
-/// A removed voter has no leader.
 #[test]
 fn voter_with_a_leader_is_not_removed() {
     let (mut member, _) = founder();

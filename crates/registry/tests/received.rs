@@ -100,9 +100,7 @@ impl World {
 }
 
 struct Outcome {
-    /// While the peer used it.
     is_broken: bool,
-    /// Since the last possible round.
     ended_after: Span,
 }
 

@@ -148,7 +148,6 @@ fn single_voter_leads_once_its_file_is_written() {
     let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
     let mut again = Voter::of(restart.expect("an intact file"));
     assert!(again.registry.is_leader());
-    // 15 s · 1.03 + 0.25 s after the start.
     again.ticks(20 * 15 + 13);
     assert!(
         again.registry.state().sessions().contains_key(&session),
@@ -377,7 +376,6 @@ fn opened_is_repeated_until_closed() {
     }));
     voter.ticks(20);
     assert_eq!(voter.sent.len(), 2);
-    // Until they are acknowledged.
     voter.sent.clear();
     voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);

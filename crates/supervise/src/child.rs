@@ -68,7 +68,6 @@ impl Child {
     }
 
     pub fn go(&self) {
-        // Fails if it has exited.
         let _ended = self.signal(Signal::SIGCONT);
     }
 

@@ -50,7 +50,6 @@ impl Alarm {
         Ok(Self { timer, rings: Some(rings) })
     }
 
-    /// Pends forever if `at` is `None`.
     pub async fn until(&mut self, at: Option<Moment>) -> io::Result<()> {
         let (Some(at), Some(rings)) = (at, &mut self.rings) else { return pending().await };
         // Timers expire early, and a notification may be left from an earlier setting.

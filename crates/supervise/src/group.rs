@@ -42,7 +42,6 @@ mod tests {
             (&["12 (sh) X 1 34 34 0"], false),
             (&["12 (sh) Z 1 34 34 0", "13 (sh) D 12 34 34 0"], true),
             (&["12 (sh) Z 1 34 34 0", "13 (sh) R 1 35 34 0", "14 (sh"], false),
-            // Its members are hidden.
             (&["13 (sh) R 1 35 34 0", ""], true),
         ] {
             let stats: Vec<String> = stats.iter().map(|&stat| stat.to_owned()).collect();

@@ -34,7 +34,6 @@ const SELDOM: Duration = Duration::from_millis(200);
 pub struct Job {
     /// The program is searched for in the PATH.
     pub command: Vec<OsString>,
-    /// Additional variables.
     pub env: Vec<(OsString, OsString)>,
     pub on_lost: OnLost,
     pub grace: Duration,
@@ -48,11 +47,9 @@ pub struct Job {
 pub enum Outcome {
     /// 127 if the command was not found, 126 if it could not be run, after an error message on stderr.
     Exited(u8),
-    Signalled {
-        signal: u8,
-        /// The keyboard signals of the terminal did not reach this group.
-        in_foreground: bool,
-    },
+    /// In the foreground, the keyboard signals of the terminal did not reach this group.
+    Signalled { signal: u8, in_foreground: bool },
+    /// The supervisor ended the command, because the lease was lost.
     Lost,
 }
 
@@ -330,8 +327,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Returns whether members of a group that must end are alive. The exit of this process may free the slot, so it waits for
-    /// them, until other clients stop waiting.
+    /// Returns whether members of a group that must end are alive. The exit of this process may free the slot, so it
+    /// waits for them, until other clients stop waiting.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {
             return false;

@@ -17,7 +17,6 @@ pub struct Terminal {
     /// The modes before the command.
     modes: Termios,
     wanted: bool,
-    /// The command has it.
     given: bool,
 }
 

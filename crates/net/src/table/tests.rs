@@ -101,7 +101,6 @@ fn process_returning_after_its_successor_is_a_twin() {
         let second = link(process(2), 1);
         assert!(table.is_twin(&process(1)), "the first process is back");
         assert!(!table.is_twin(&process(2)) && !table.is_twin(&process(3)));
-        // Also if the second has lost its connection meanwhile.
         let over = (table.incarnation, second.number);
         let again = link(with_hello(process(2), |hello| hello.over = over), 2);
         assert!(table.is_twin(&process(1)));
@@ -226,7 +225,6 @@ async fn inbox_counts_messages_of_ended_links() {
     assert!(table.lock().inbox_costs.is_empty(), "no entry without messages");
 }
 
-/// Even if the hello follows later.
 #[test]
 fn dropped_secret_is_refused() {
     let table = table(|_| {});

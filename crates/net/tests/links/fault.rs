@@ -31,7 +31,6 @@ async fn a_silent_peer_is_down() {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
 }
 
-/// Skips probes.
 async fn receive_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     loop {
         let frame = receive(stream).await;
@@ -41,7 +40,6 @@ async fn receive_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     }
 }
 
-/// However long the rest is.
 #[tokio_test]
 async fn peer_not_answering_probes_is_down() {
     let mut net = start(restful()).await;
@@ -128,7 +126,6 @@ async fn lagging_application_slows_its_peer() {
         fast.send(to, epoch, bytes.into()).unwrap();
     }
     until(&slow, |metrics| metrics.received_bytes >= inbox as u64 - 4096).await;
-    // Many more beats than may be missed.
     tokio::time::sleep(20 * restful().beat).await;
     let received = slow.metrics().received_bytes;
     assert!(received <= inbox as u64 + 4096, "{received} bytes wait for the application");
@@ -182,7 +179,6 @@ async fn only_one_of_two_connections_is_the_link() {
 
     let (mut second, kind, _, _) = rogue.join(address, 1, (incarnation, number)).await;
     assert_eq!(kind, 2);
-    // Frames on the old connection are ignored.
     let _ = first.write_all(&[0, 0, 0, 1, DATA, 1]).await;
     say(&mut second, DATA, &[2]).await;
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Replaced));

@@ -29,7 +29,6 @@ fn impatient() -> Config {
     Config { beat: Duration::from_millis(40), missed: 4, rest: Duration::from_millis(200), ..config() }
 }
 
-/// A link is always in use.
 fn restful() -> Config {
     Config { rest: Duration::from_secs(3600), ..impatient() }
 }

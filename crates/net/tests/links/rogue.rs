@@ -13,7 +13,6 @@ const GREETING: &[u8] = b"peerlock/4\n";
 
 pub struct Rogue {
     key: SigningKey,
-    /// Defects of its voucher.
     pub spoil: Option<Spoil>,
 }
 
@@ -28,7 +27,6 @@ pub enum Spoil {
 pub struct Stream {
     tcp: TcpStream,
     noise: TransportState,
-    /// Not consumed.
     plain: Vec<u8>,
 }
 

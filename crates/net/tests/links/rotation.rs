@@ -84,7 +84,6 @@ async fn peer_with_dropped_secret_is_refused_until_updated() {
     assert_eq!(unreached(&mut late).await.1, Unreached::Refused(Refusal::Secret));
     until(&ours, |metrics| metrics.refused.get(&Refusal::Secret).is_some_and(|count| *count >= 2)).await;
     assert_eq!(ours.metrics().up, 0);
-    // It gets the new secret without a restart.
     late.keyring().replace(new());
     assert_eq!(up(&mut ours).await.0, late.me());
     assert_eq!(ours.keyring().proved()[&late.me()], which(&new()));

@@ -59,7 +59,6 @@ async fn peers_that_dial_each_other_at_once_have_one_link() {
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
-        // Both sides see one of the two connections refused.
         let settled = |net: &Net| {
             let metrics = net.metrics();
             metrics.dials == 1 + metrics.redials && metrics.refused.values().sum::<u64>() >= 1
@@ -112,7 +111,6 @@ async fn a_message_may_be_empty_or_as_long_as_the_limit_but_no_longer() {
     assert_eq!(message(&mut a).await.2, b"still up");
 }
 
-/// In a later epoch.
 #[tokio_test]
 async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let identity = Identity::generate();

@@ -98,7 +98,6 @@ async fn other_version_is_reported() {
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
 }
 
-/// Both report it.
 #[tokio_test]
 async fn version_mismatch_is_reported_on_both_sides() {
     let (mut old, new) = (start(config()).await, start(config()).await);
@@ -106,7 +105,6 @@ async fn version_mismatch_is_reported_on_both_sides() {
     old.dial(between.local_addr().unwrap()).unwrap();
     let (mut from_old, _) = timeout(DEADLINE, between.accept()).await.unwrap().unwrap();
     let mut to_new = TcpStream::connect(new.address()).await.unwrap();
-    // The greeting and the first message.
     let mut said = [0; 11 + 32 + 2 + 48];
     from_old.read_exact(&mut said).await.unwrap();
     said[..11].copy_from_slice(b"peerlock/3\n");
@@ -137,7 +135,6 @@ async fn a_key_is_vouched_for_on_each_connection() {
 #[tokio_test]
 async fn unproved_connections_are_few_and_short() {
     let net = start(Config { max_unauthenticated: 3, handshake: Duration::from_millis(500), ..config() }).await;
-    // It completes the handshake and sends no hello.
     let mut rogue = Rogue::anybody().await;
     let mut stream = rogue.connect(net.address()).await;
     let mut idle = Vec::new();
@@ -150,7 +147,6 @@ async fn unproved_connections_are_few_and_short() {
     drop(idle);
 }
 
-/// From however many addresses.
 #[tokio_test]
 async fn member_joins_despite_silent_connections() {
     let mut net = start(Config { listen: "0.0.0.0:0".parse().unwrap(), ..config() }).await;
@@ -216,7 +212,6 @@ fn connection_without_descriptor_is_counted_and_waits() {
         while let Ok(file) = std::fs::File::open("/dev/null") {
             files.push(file);
         }
-        // One descriptor for the dial, none for the accepted connection.
         files.pop();
         member.maintain(net.address()).unwrap();
         until(&net, |metrics| metrics.not_accepted > 0).await;

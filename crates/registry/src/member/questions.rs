@@ -9,17 +9,17 @@ use crate::wire::Question;
 pub(super) use crate::client::RETRY;
 
 const LONGEST: Span = Span::from_secs(2);
-/// While at least `MANY_OUT` questions are open and the leader answers.
+/// The maximum interval while at least `MANY_OUT` questions are open and the leader answers.
 const LONGEST_OF_MANY: Span = Span::from_millis(4800);
 const MANY_OUT: usize = 64;
 const MOST_OUT: usize = 512;
-/// Up to this many, low-priority questions are sent.
+/// Open questions up to which low-priority ones are sent.
 const MOST_OUT_LATER: usize = 384;
 
 struct Out {
     question: Question,
     due: Time,
-    /// An attempt to a busy leader counts as several.
+    /// Attempts; one to a busy leader counts as several.
     tries: u32,
 }
 
@@ -53,7 +53,7 @@ impl Questions {
         self.dues.insert((now, number));
     }
 
-    /// Retransmissions would add to the load of a leader that answers others of many.
+    /// Schedules the next retransmission. More of them would add to the load of a leader that answers others of many.
     pub fn attempt(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;
@@ -65,13 +65,13 @@ impl Questions {
         Some(out.question.clone())
     }
 
-    /// Follows a change of leader.
+    /// Makes all questions due soon, after a change of leader.
     pub fn hasten(&mut self, now: Time) {
         self.out.values_mut().for_each(|out| (out.due, out.tries) = (out.due.min(now + RETRY), 0));
         self.dues = self.out.iter().map(|(number, out)| (out.due, *number)).collect();
     }
 
-    /// Returns false if the question is not open.
+    /// Removes an answered question. Returns false if it is not open.
     pub fn answered(&mut self, number: u64) -> bool {
         let out = self.out.remove(&number);
         out.is_some_and(|out| self.dues.remove(&(out.due, number)))
@@ -89,7 +89,7 @@ impl Questions {
         self.dues.first().map(|(due, _)| *due)
     }
 
-    /// Oldest first.
+    /// Returns the due questions, oldest first.
     pub fn due(&self, now: Time) -> Vec<u64> {
         let mut due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
         due.sort_unstable();

@@ -12,13 +12,14 @@ use crate::wire::RegistryMessage;
 use crate::{Label, SessionId};
 
 const AGAIN: Span = Span::from_millis(300);
-/// While `MANY_OPENED` generations are open at a session that closes others.
+/// The longest interval, while `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
-/// Per call.
+/// Limits of one call.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// Each costs the coordinator memory. Our choice: more than its open questions, so that it never waits for an event.
+/// Open generations of a coordinator: each costs it memory. Our choice: more than its open questions, so that it never
+/// waits for an event.
 const MOST_OPENED: usize = 1024;
 
 /// Resource, session, generation, topic.
@@ -27,21 +28,21 @@ type Announcement = (Label, SessionId, u64, Topic);
 #[derive(Clone, Copy)]
 struct Sending {
     at: Time,
-    /// Until the next repetition; `None` once acknowledged.
+    /// The time until the next repetition; `None` once acknowledged.
     pause: Option<Span>,
 }
 
 #[derive(Default)]
 pub(super) struct SentEvents {
     events: BTreeMap<Announcement, Sending>,
-    /// By coordinator.
-    closed: BTreeMap<SessionId, Time>,
+    /// The last `Close` of each coordinator.
+    pub(super) closed: BTreeMap<SessionId, Time>,
     opened: BTreeMap<SessionId, usize>,
     next: Option<Label>,
 }
 
 impl SentEvents {
-    fn forget(&mut self, state: &State) {
+    pub(super) fn forget(&mut self, state: &State) {
         self.events.retain(|(name, session, generation, topic), _| {
             let pending = state.resources().get(name).into_iter().flat_map(|it| it.pending_events());
             pending.into_iter().any(|event| event == (*session, *generation, *topic))
@@ -61,16 +62,12 @@ impl SentEvents {
         self.events.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
-    /// Repetitions would add to the load of a busy coordinator.
+    /// Returns the time until the next repetition. More of them would add to the load of a busy coordinator.
     fn pause(&self, event: &Announcement) -> Span {
         let Some(Sending { at, pause: Some(pause) }) = self.events.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
         let is_busy = closes && self.opened.get(&event.1).is_some_and(|opened| *opened >= MANY_OPENED);
         if is_busy { (*pause * 2).min(LONGEST) } else { AGAIN }
-    }
-
-    pub(super) fn on_close(&mut self, session: SessionId, now: Time) {
-        self.closed.insert(session, now);
     }
 }
 
@@ -121,12 +118,6 @@ impl Registry {
                 let pause = (!self.config.makes(Mutation::SendsOnce)).then(|| lead.sent.pause(&event));
                 lead.sent.events.insert(event, Sending { at: now, pause });
             }
-        }
-    }
-
-    pub(super) fn forget_sent(&mut self) {
-        if let Some(lead) = &mut self.lead {
-            lead.sent.forget(&self.state);
         }
     }
 

@@ -45,11 +45,11 @@ pub(super) struct Lead {
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
     /// The current entry.
     flight: Option<(u64, Vec<Wanted>)>,
-    /// Since the last round was started.
+    /// Renewals since the last round was started.
     waiting: BTreeMap<SessionId, Renewal>,
-    /// With the renewals received before.
+    /// Rounds in progress, with the renewals received before.
     rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
-    /// With the index to be applied before they count.
+    /// Confirmed rounds, with the index to be applied before they count.
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
     /// Since when the voter's host has had no session.
     absent: BTreeMap<VoterId, Time>,
@@ -163,12 +163,12 @@ impl Registry {
         self.change_voters(now);
         self.notify_learners();
         self.delivery(now);
-        if self.lead.as_ref().is_some_and(|lead| lead.ticks % 20 == 0) {
-            self.forget_sent();
+        if let Some(lead) = self.lead.as_mut().filter(|lead| lead.ticks % 20 == 0) {
+            lead.sent.forget(&self.state);
         }
     }
 
-    /// As above.
+    /// Every voter counts from the moment when it learns of the quarantine.
     fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
         let Some(ttl) = self.state.quarantine() else {
             self.quarantined = None;
@@ -178,7 +178,8 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// Until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
+    /// Ends an applied change at once: until it is settled, a power loss may leave voters that wait for a majority of
+    /// the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -295,7 +296,7 @@ impl Registry {
                     *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
                 }
                 if let Command::Close { session, .. } = &command {
-                    lead.sent.on_close(*session, now);
+                    lead.sent.closed.insert(*session, now);
                 }
                 let of_host = lead.asked.get(&origin.host).map_or(0, BTreeSet::len);
                 if lead.queue.len() < MOST_QUEUED
@@ -328,7 +329,7 @@ impl Registry {
         }
     }
 
-    /// For itself and its own sessions, and nothing that only a leader proposes.
+    /// A host may ask for itself and its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -374,7 +375,7 @@ impl Registry {
         }
     }
 
-    /// Their host has had no session for too long, or its session has another file or none.
+    /// Returns voters whose host has had no session for too long, or a session with another file or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();

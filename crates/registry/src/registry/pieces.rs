@@ -33,7 +33,7 @@ struct Outgoing {
     snapshot: Snapshot,
     /// Bytes that the follower has.
     received: usize,
-    /// By the engine, since then.
+    /// Repetitions by the engine since then.
     repeated: u32,
 }
 

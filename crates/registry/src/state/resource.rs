@@ -12,13 +12,13 @@ use crate::{Label, SessionId, Ttl};
 /// The fencing numbers of generation g begin at g times this.
 const NUMBERS: u64 = 1 << 32;
 
-/// From here on, generations are reserved for ended sessions.
+/// From this one on, generations are reserved for ended sessions.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
-    /// Of this number of slots.
+    /// The first generation with this number of slots.
     resized: u64,
     generation: u64,
     closed: bool,
@@ -28,18 +28,18 @@ pub struct Resource {
     detached: BTreeMap<u64, Detached>,
     /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
-    /// By generation. Kept when the session joins again: that may be a late copy.
+    /// Evictions and the generations that they opened. Kept when the session joins again: that may be a late copy.
     expelled: BTreeMap<SessionId, u64>,
-    /// By slot, the highest fencing number: a late `Detach` does not restore a grant.
+    /// The highest fencing number of each slot's ended grants: a late `Detach` does not restore a grant.
     over: BTreeMap<u32, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
-    /// It is in the census of every later generation.
+    /// The generation in which it became a party. It is in the census of every later one.
     pub since: u64,
-    /// Of the latest `Join`. That census does not remove the party: it may have reported nothing before it joined
-    /// again.
+    /// The generation of the latest `Join`. Its census does not remove the party: it may have reported nothing before
+    /// it joined again.
     pub joined: u64,
 }
 
@@ -124,7 +124,7 @@ impl Resource {
         !self.expelled.is_empty()
     }
 
-    /// Session, generation and topic.
+    /// Returns session, generation and topic.
     pub fn pending_events(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
         let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
         let expired = self.coordinator.into_iter().flat_map(move |it| {
@@ -140,7 +140,7 @@ impl Resource {
         self.parties.iter().filter(is_asked).map(|(id, _)| *id)
     }
 
-    /// Slot and fencing number of the grants detached before this generation.
+    /// Returns slot and fencing number of the grants detached before this generation.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
@@ -202,7 +202,8 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// Also if the earlier sessions have ended: only a census reports to the new session what became of their tokens.
+    /// Replaces parties, also if their sessions have ended: only a census reports to the new session what became of
+    /// their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);

@@ -18,7 +18,6 @@ pub struct Deliveries {
     cluster: Option<ClusterId>,
     /// First observed, and in which cluster.
     generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
-    /// The content of each `Opened`.
     opened: BTreeMap<(Label, u64), EventKind>,
     sent: BTreeSet<(Label, SessionId, u64, Topic)>,
     closed: BTreeMap<(Label, u64), Time>,

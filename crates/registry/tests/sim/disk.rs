@@ -10,7 +10,6 @@ pub enum Crash {
     Lost,
     Done,
     Torn,
-    /// Some sectors are zero.
     Holes,
 }
 
@@ -18,7 +17,6 @@ pub enum Crash {
 pub struct FakeDisk {
     safe: Option<Vec<u8>>,
     under_way: VecDeque<Write>,
-    /// At the end of the file.
     unconfirmed: usize,
 }
 

@@ -14,13 +14,10 @@ pub struct Setting {
     pub fault_every: Span,
     /// No crashes, but several leaders at once.
     pub is_cut: bool,
-    /// To the next version.
     pub upgrades: bool,
     /// No voter is lost then.
     pub chooses: bool,
-    /// Gracefully.
     pub stops: bool,
-    /// After the loss of all voters but one.
     pub recovers: bool,
     pub ppm: u64,
     pub ttl: Span,

@@ -19,7 +19,6 @@ pub enum Violation {
     /// The session has ended.
     TwoMayUse(PeerId, SessionId),
     Shared(PeerId, SessionId),
-    /// They have applied different entries.
     Disagree(PeerId, u64),
     /// A confirmed command has no effect.
     Lost(String),
@@ -27,11 +26,9 @@ pub enum Violation {
     StartedTwice(VoterId),
     Unnoticed(PeerId),
     Refused(PeerId, String),
-    /// Although there are no faults.
     NoSession(PeerId),
     /// With other content, or for a generation closed long ago.
     WrongEvent(PeerId, String),
-    /// A session needs the event.
     Undelivered(String),
     Revived(String),
     Reused(String),
@@ -48,7 +45,6 @@ pub enum Violation {
 
 #[derive(Default)]
 pub struct Watch {
-    /// With peer and process.
     believed: BTreeMap<SessionId, (PeerId, u64)>,
     ended: BTreeSet<SessionId>,
     /// A recovered registry ended them in its quarantine: they may be in use.
@@ -82,13 +78,11 @@ pub struct Counts {
     pub partitions: u64,
     pub freezes: u64,
     pub compactions: u64,
-    /// To the next version.
     pub raised: u64,
     /// Events received, and some kinds of them.
     pub sent: u64,
     pub expired: u64,
     pub expelled: u64,
-    /// By a later session.
     pub given_back: u64,
     /// Graceful stops, those of leaders, and transfers of the leadership.
     pub stops: u64,
@@ -139,7 +133,6 @@ impl Counts {
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
         let names = [self.removed, self.resized, self.taken_back, self.repeated];
-        // Some were cut off.
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not transfer the leadership: {self}");
         // Some hosts have no replacement, or failed just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");

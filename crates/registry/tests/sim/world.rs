@@ -71,9 +71,7 @@ struct Host {
     cluster: ClusterId,
     asked: BTreeMap<u64, Command>,
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
-    /// These wait for a query.
     admin_commands: BTreeMap<u64, AdminCommand>,
-    /// Of the takeover file.
     written: Option<(ClusterId, SessionId)>,
     /// The session in which it has queried its grants.
     looked_as: Option<SessionId>,
@@ -81,7 +79,6 @@ struct Host {
     generations: BTreeMap<Label, u64>,
     /// While it stops: whether it led.
     stopping: Option<bool>,
-    /// A restart must refuse its file.
     is_flipped: bool,
     wakes_at: Time,
 }
@@ -95,7 +92,6 @@ pub struct World {
     cut: BTreeSet<(usize, usize)>,
     /// Until then messages to this host are delayed.
     held: (usize, Time, Span),
-    /// Lost or damaged.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
     fencing: u64,
@@ -318,7 +314,6 @@ impl World {
             match output {
                 Output::Refused(why) => {
                     self.note(|| format!("{host} is refused: {why}"));
-                    // An administrator upgrades the host.
                     if matches!(why, Refusal::Version(_)) {
                         self.stop(host);
                         return self.start(host);
@@ -452,7 +447,6 @@ impl World {
             predecessor: self.predecessor(host),
         };
         let config = self.setting.config();
-        // As in a member's address file.
         let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
         let file = self.hosts[host].disk.load().expect("a fake disk can be read");
         let is_old = |file: &Vec<u8>| file::cluster_of(file).is_ok_and(|it| self.hosts[host].cluster.follows(it));
@@ -469,7 +463,6 @@ impl World {
                 }
                 Err(damage) => {
                     self.note(|| format!("{host}: {damage}"));
-                    // An administrator moves the file away.
                     self.hosts[host].disk.lose();
                     Member::new(identity, config, contacts, rng, now)
                 }

@@ -29,7 +29,6 @@ fn main() -> ExitCode {
     let (renewed, lease) = watch::channel(from_now(ends.to_str().and_then(|ms| ms.parse().ok()).unwrap_or(TEN_HOURS)));
     let (dropping, dropped) = oneshot::channel();
     let _renewals = std::thread::spawn(move || {
-        // Waits for the other side.
         let Ok(ends) = std::fs::File::open(ends) else { return };
         for end in BufReader::new(ends).lines() {
             let end = end.expect("a line");

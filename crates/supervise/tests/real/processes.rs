@@ -35,7 +35,6 @@ fn text(bytes: &[u8]) -> &str {
 struct Run {
     process: Child,
     out: BufReader<ChildStdout>,
-    /// Kills it at the end of the test.
     _ends: Ends,
 }
 
@@ -83,7 +82,6 @@ impl Lease {
         Self { path: path.to_str().unwrap().to_owned(), ends: None }
     }
 
-    /// In milliseconds from now.
     fn ends(&mut self, ends: &str) {
         let open = || OpenOptions::new().write(true).open(&self.path).unwrap();
         self.ends.get_or_insert_with(open).write_all(format!("{ends}\n").as_bytes()).unwrap();
@@ -209,7 +207,6 @@ fn a_command_is_asked_to_end_before_the_lease_does() {
     lease.ends(LONG);
     let (code, out, err) = run.code();
     assert_eq!((code, out.as_str()), (76, "cleaning\n"));
-    // The shell may report its own processes, too.
     assert_eq!(err.lines().filter(|line| line.starts_with("notice")).collect::<Vec<_>>(), ["notice: Asked"]);
 }
 
@@ -455,7 +452,6 @@ fn command_left_running_outlives_the_supervisor() {
     assert_eq!(crate::common::children(run.pid()), [child.0], "there is no guard");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // As above.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(child.0) && !is_gone(grandchild.0));
 }

@@ -63,7 +63,6 @@ impl Terminal {
     }
 }
 
-/// Its PID is in a file.
 fn reads(dir: &Dir) -> String {
     let lines = format!(
         "echo $$ > {}\nset -- $(cat /proc/$$/stat)\n[ $5 = $8 ] && echo in-front || echo be-hind\n\
@@ -249,7 +248,6 @@ fn without_a_shell_ctrl_z_stops_nothing() {
     assert_eq!(terminal.process.wait().unwrap().code(), Some(9));
 }
 
-/// Until its lease expires.
 #[test]
 fn a_stopped_job_is_killed_at_its_leases_end() {
     let dir = Dir::new();

@@ -20,7 +20,6 @@ pub(super) enum AdminCommand {
     SetVoters(Option<Vec<PeerId>>),
 }
 
-/// As its host remembers it.
 pub(super) type Grant = (Label, u32, u64);
 
 impl World {
