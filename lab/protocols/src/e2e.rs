@@ -189,7 +189,7 @@ impl E2e {
         self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
     }
 
-    fn feed(&mut self, client: Stamp, epoch: u64) {
+    fn merge_clocks(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
     }
@@ -229,7 +229,7 @@ impl E2e {
             }
             Message::Decline { replica, client, fencing } => {
                 let Some(at) = self.replica(replica) else { return };
-                self.replicas[at].feed(client, fencing);
+                self.replicas[at].merge_clocks(client, fencing);
                 if self.replicas[at].speaker(client) == Some(from) {
                     self.replicas[at].on_release(client, &mut self.common, cx);
                 }
@@ -287,7 +287,7 @@ impl E2e {
         let Some(at) = self.replica(replica) else {
             return cx.unexpected("a message for a replica that is not hosted here");
         };
-        self.replicas[at].feed(client.client, fencing);
+        self.replicas[at].merge_clocks(client.client, fencing);
         let owner = self.owner_for(replica).filter(|owner| owner.elected != client.client);
         if let Some(owner) = owner.filter(|_| self.config.losers_queued) {
             self.enqueue_at(owner, client, By::Replica(replica), again, cx);
@@ -296,7 +296,7 @@ impl E2e {
             }
         }
         let (here, common) = (&mut self.replicas[at], &mut self.common);
-        here.hand_on(client.client, from);
+        here.set_speaker(client.client, from);
         let is_free = here.owner().is_none_or(|owner| owner == client.client);
         if self.config.losers_queued || is_free {
             here.on_request(client.arrived(cx.now()), common, cx);
@@ -341,8 +341,8 @@ impl E2e {
             (None, None) => drop(self.trail.mark(replica, owner, (owner.peer, None))),
         }
         let Some(at) = self.replica(replica).filter(|_| self.config.losers_queued) else { return };
-        self.replicas[at].feed(owner.elected, owner.epoch);
-        self.replicas[at].hand_on(owner.elected, owner.peer);
+        self.replicas[at].merge_clocks(owner.elected, owner.epoch);
+        self.replicas[at].set_speaker(owner.elected, owner.peer);
         for entry in self.replicas[at].take_queue(owner.elected) {
             let client = entry.into_waiting(cx.now());
             self.enqueue_at(owner, client, By::Replica(replica), false, cx);
@@ -354,7 +354,7 @@ impl E2e {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
         let here = &mut self.replicas[at];
-        here.feed(client, fencing);
+        here.merge_clocks(client, fencing);
         let whose = if self.config.epochs { client } else { here.owner().unwrap_or(client) };
         here.on_release(whose, &mut self.common, cx);
     }

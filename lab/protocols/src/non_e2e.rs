@@ -232,22 +232,22 @@ impl NonE2e {
         match message {
             Message::Request { client, sent, fencing, .. }
             | Message::Vote(sigma::Message::Request { client, sent, fencing, .. }) => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_request(Request { client, sent, arrived: now }, common, cx);
             }
             Message::Vote(sigma::Message::Yield { client, number, sent, .. }) => {
                 replica.on_yield(Request { client, sent, arrived: now }, number, common, cx);
             }
             Message::Release { client, fencing, load, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 load.queue.into_iter().for_each(|waiting| replica.merge(waiting.arrived(now), common));
                 replica.on_release(client, common, cx);
-                replica.settle(common, cx);
+                replica.finish_merge(common, cx);
                 self.take_over(load.keeper, cx);
             }
             Message::Cleanup { load, .. } => {
                 load.queue.into_iter().for_each(|waiting| replica.merge(waiting.arrived(now), common));
-                replica.settle(common, cx);
+                replica.finish_merge(common, cx);
                 self.take_over(load.keeper, cx);
             }
             _ => {}
@@ -282,7 +282,7 @@ impl NonE2e {
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
             entry.queue.into_iter().for_each(|queued| replica.merge(queued, &self.common));
         }
-        replica.settle(&mut self.common, cx);
+        replica.finish_merge(&mut self.common, cx);
         self.replicas.push(replica);
     }
 }

@@ -233,14 +233,14 @@ impl Sigma {
         let (replica, common, arrived) = (&mut self.replicas[at], &mut self.common, cx.now());
         match message {
             Message::Request { client, sent, fencing, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_request(Entry { client, sent, arrived }, common, cx);
             }
             Message::Yield { client, number, sent, .. } => {
                 replica.on_yield(Entry { client, sent, arrived }, number, common, cx);
             }
             Message::Release { client, fencing, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_release(client, common, cx);
             }
             Message::Response { .. } | Message::Inquire { .. } => {}

@@ -60,7 +60,7 @@ impl Recovery {
     /// The grant is already reported.
     pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
-        self.inside.retain(|&(inside, _)| inside != ticket);
+        self.remove_grant(ticket);
     }
 
     pub fn remove_grant(&mut self, ticket: Ticket) {

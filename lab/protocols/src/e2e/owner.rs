@@ -89,7 +89,7 @@ impl E2e {
     }
 
     fn install(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
-        self.feed(token.owner.elected, token.owner.epoch);
+        self.merge_clocks(token.owner.elected, token.owner.epoch);
         token.inside = inside.map(|(_, ticket)| ticket);
         token.queue.retain(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp));
         let (early, owner) = (take(&mut self.early), token.owner);
@@ -109,7 +109,7 @@ impl E2e {
     /// §IV.A, step 5; and PING (§V.A).
     pub(super) fn on_enqueue(&mut self, from: PeerId, wanted: Enqueue, cx: &mut Cx<'_, Self>) {
         let to = wanted.client.client;
-        self.feed(to, 0);
+        self.merge_clocks(to, 0);
         if let Some(token) = &mut self.token {
             if to.peer() == token.owner.peer && token.inside == Some(to.client.ticket) {
                 return;
@@ -335,7 +335,7 @@ impl E2e {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
         let is_valid = !self.config.leases || until > cx.now();
         let is_old = self.past.iter().any(same);
-        self.feed(owner.elected, owner.epoch);
+        self.merge_clocks(owner.elected, owner.epoch);
         if is_old && (is_valid || until > Time::ZERO) {
             return;
         }

@@ -140,7 +140,7 @@ impl E2e {
     }
 
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
-        self.feed(owner.elected, owner.epoch);
+        self.merge_clocks(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
             let is_inside = self.token.as_ref().is_some_and(|token| token.inside == Some(to.client.ticket));
             if !is_inside && self.config.losers_queued {

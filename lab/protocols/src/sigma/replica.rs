@@ -72,7 +72,7 @@ impl Replica {
         *self = Self::new(self.index, incarnation);
     }
 
-    pub fn feed(&mut self, client: Stamp, fencing: u64) {
+    pub fn merge_clocks(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
     }
@@ -95,14 +95,14 @@ impl Replica {
     }
 
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
-        self.feed(entry.client, 0);
+        self.merge_clocks(entry.client, 0);
         if !self.is_owner(entry.client, common) {
             self.enqueue(entry, &common.config);
         }
     }
 
     /// Completes merges.
-    pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+    pub fn finish_merge<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
         } else if !self.queue.is_empty() {
@@ -120,7 +120,7 @@ impl Replica {
     }
 
     /// The clock of `peer` is unknown.
-    pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
+    pub fn set_speaker(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
             owner.entry.sent = Time::ZERO;
