@@ -386,8 +386,8 @@ impl Protocol for E2e {
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        if let Some(token) = self.token.as_mut().filter(|token| token.inside == Some(ticket)) {
-            token.inside = None;
+        if let Some(token) = self.token.as_mut().filter(|token| token.user == Some(ticket)) {
+            token.user = None;
             self.end_turn(cx);
         } else if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
             self.withdraw(at, cx);

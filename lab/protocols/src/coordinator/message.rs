@@ -72,7 +72,7 @@ pub enum Message {
         stamp: u64,
         place: Option<Place>,
         holds: Option<u64>,
-        inside: bool,
+        is_holding: bool,
         newest: u64,
         alone: bool,
         sent: Time,

@@ -142,10 +142,10 @@ impl Replica {
     }
 
     pub fn answer(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
+        let Message::Request { client, holds, is_holding, newest, sent, .. } = message else { return };
         self.expire(common, cx);
         if let Some(number) = holds {
-            self.adopt_owner(Holder { client, number }, inside, common, cx);
+            self.adopt_owner(Holder { client, number }, is_holding, common, cx);
         }
         self.adopt_number(client, newest);
         let (now, lease) = (cx.now(), common.config.lease);
@@ -168,11 +168,11 @@ impl Replica {
 
     /// A new coordinator knows no chain, and accepts only a client in the critical section: a mere grant may have been
     /// superseded.
-    fn adopt_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+    fn adopt_owner(&mut self, holder: Holder, is_holding: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
             |owner: Owner| owner.holder.number < holder.number && is_one_chain(owner.holder.number, holder.number);
-        let is_unknown = self.is_in_grace(now) && inside && holder.number >= self.number;
+        let is_unknown = self.is_in_grace(now) && is_holding && holder.number >= self.number;
         if self.owner.is_some_and(is_further) || is_unknown {
             self.number = self.number.max(holder.number);
             self.owner = Some(Owner::new(holder, now + common.config.lease, now));
@@ -488,8 +488,8 @@ mod tests {
     fn owner_with_higher_number_gets_one_above() {
         let (mut replica, mut common) = leads();
         let mut ask = |client, newest| {
-            let (to, stamp, place, holds, inside, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
-            let request = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
+            let (to, stamp, place, holds, is_holding, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
+            let request = Message::Request { to, client, stamp, place, holds, is_holding, newest, alone, sent };
             with_cx(|cx| replica.answer(request, &mut common, cx));
             (owner(&replica), replica.number)
         };
