@@ -231,7 +231,7 @@ impl<P: Backable> Backed<P> {
     fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&to) else {
             // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
-            // the owner".
+            // the owner, but it does not have the state information".
             return self.on_missing_state(cx);
         };
         if part.receives(from, number) {

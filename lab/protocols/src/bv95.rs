@@ -89,7 +89,7 @@ pub struct Config {
 struct Place {
     ticket: Ticket,
     withdrawn: bool,
-    /// Plain: *next*, at most one.
+    /// Plain: *next*, at most one. Caching: the stored requests.
     behind: VecDeque<Claim>,
 }
 
@@ -112,7 +112,7 @@ struct Tree {
     places: Vec<Place>,
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bv95 {

@@ -137,7 +137,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,

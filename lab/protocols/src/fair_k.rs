@@ -52,7 +52,7 @@ pub enum Message {
     /// withdrawn.
     Token { to: Ticket, token: Token },
     /// *Message_child(r)*: sent by the coordinator to the tail of a queue, whose peer sends `Token` to the child on
-    /// release.
+    /// release, or at once if the token is idle.
     Child { slot: u32, tail: Ticket, child: Claim },
     /// *Message_token_locations(a, b)*: sent by the coordinator to the assigned request, the next coordinator.
     TokenLocations { to: Ticket, locations: Box<TokenLocations> },
@@ -100,7 +100,7 @@ enum Phase {
     Left,
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairK {

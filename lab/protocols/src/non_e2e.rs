@@ -118,7 +118,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,

@@ -104,7 +104,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,

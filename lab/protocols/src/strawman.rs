@@ -82,7 +82,7 @@ impl Config {
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,

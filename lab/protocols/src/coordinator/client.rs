@@ -24,7 +24,7 @@ pub(super) struct Clients {
     newest: u64,
     t_cs: Option<Span>,
     clock: u64,
-    /// RELEASEs.
+    /// Unconfirmed RELEASEs.
     outbox: Outbox<Message>,
 }
 
@@ -297,7 +297,7 @@ impl Clients {
         self.send_request(at, common, cx);
     }
 
-    /// §4.4: the lease has expired.
+    /// The lease has expired (§4.4).
     fn end_lost(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.sender.me, ticket: request.ticket };

@@ -113,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// The owner under an earlier coordinator may still hold.
+    /// Returns whether the owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.election.grace().is_some_and(|grace| now < grace)
     }
@@ -414,7 +414,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// A permanent coordinator, and its owner under number 5.
+    /// Returns a permanent coordinator.
     fn leads() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };

@@ -285,7 +285,7 @@ impl E2e {
         }
     }
 
-    /// The token is invalid, or its receiver silent.
+    /// Sends the queue of an invalid token, or of one whose receiver is silent.
     pub(super) fn send_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -364,7 +364,7 @@ impl E2e {
         }
     }
 
-    /// Even if its receiver has finished, the queue contains other waiters.
+    /// If its receiver has finished, the queue contains other waiters.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.
