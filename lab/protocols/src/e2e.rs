@@ -43,7 +43,7 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::replicas::write_parts;
-use crate::route_quorum::Waiting;
+use crate::route_quorum::{FOREVER, Waiting};
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
@@ -122,12 +122,10 @@ impl Config {
     const MAX_DETOURS: u8 = 3;
     /// Maximum of requests stored for an announced token: our choice.
     const MAX_EARLY: usize = 1000;
-    /// 272 years.
-    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOREVER },
+            lease: if self.leases { self.lease } else { FOREVER },
             retry: self.retry,
             client_leases: self.leases,
             default_timer: false,
@@ -406,9 +404,8 @@ impl Protocol for E2e {
 
     /// §IV.A, step 3. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
-            (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for another replica than that of its key"),
+        let Some(index) = self.common.sender.replicas.addressed(hop.key, message.replica()) else {
+            return cx.unexpected("a message for another replica than that of its key");
         };
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
@@ -424,7 +421,7 @@ impl Protocol for E2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        if message.replica().is_none() || message.replica() != self.common.sender.replicas.under(hop.key) {
+        if self.common.sender.replicas.addressed(hop.key, message.replica()).is_none() {
             cx.unexpected("a message for another replica than that of its key");
             return None;
         }

@@ -31,6 +31,7 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::replicas::write_parts;
+use crate::route_quorum::FOREVER;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
@@ -100,12 +101,10 @@ impl Config {
 
     /// Queues are sent so often. By then their waiters have retried.
     const TRIES: u32 = 8;
-    /// 272 years.
-    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOREVER },
+            lease: if self.leases { self.lease } else { FOREVER },
             retry: self.retry,
             requests_apart: self.epochs,
             numbered_grants: self.epochs,
@@ -313,9 +312,8 @@ impl Protocol for NonE2e {
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
-            (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for another replica than that of its key"),
+        let Some(index) = self.common.sender.replicas.addressed(hop.key, message.replica()) else {
+            return cx.unexpected("a message for another replica than that of its key");
         };
         if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
@@ -324,7 +322,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        let meant = message.replica().filter(|_| message.replica() == self.common.sender.replicas.under(hop.key));
+        let meant = self.common.sender.replicas.addressed(hop.key, message.replica());
         let (Some(next), Some(_)) = (hop.next, meant) else {
             cx.unexpected("a forwarded message without a next hop or a replica");
             return None;

@@ -9,7 +9,7 @@ use super::client::peers;
 use super::election::Election;
 use super::message::{Entry, Holder, Memory, Message, Place, Timer};
 use super::{Common, Coordinator, EPOCH, is_same, write_queue};
-use crate::replicas::by_any_clock;
+use crate::replicas::{by_any_clock, mean};
 use crate::token::Claim;
 use crate::{Cx, fencing};
 
@@ -312,7 +312,7 @@ impl Replica {
             self.number = self.number.max(number);
             return;
         }
-        self.update_mean(cx.now());
+        self.t_cs = self.owner.map(|owner| mean(self.t_cs, cx.now().since(owner.since))).or(self.t_cs);
         let first =
             (!common.config.named_successor && !self.waiting.is_empty()).then(|| self.waiting.remove(0).entry.client);
         let next = successor.or(first).map(|client| Holder { client, number: number + 1 });
@@ -354,14 +354,6 @@ impl Replica {
             self.expire(common, cx);
             self.serve(common, cx);
             self.set_lease_timer(common, cx);
-        }
-    }
-
-    /// A new interval counts one eighth, as in Sigma.
-    fn update_mean(&mut self, now: Time) {
-        if let Some(owner) = self.owner {
-            let interval = now.since(owner.since);
-            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
         }
     }
 

@@ -9,7 +9,7 @@ use peerlock_types::{PeerId, Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Voting};
-use crate::replicas::by_any_clock;
+use crate::replicas::{by_any_clock, mean};
 use crate::{Cx, fencing};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -265,12 +265,11 @@ impl Replica {
         }
     }
 
-    /// §4. A new interval counts one eighth: our choice.
+    /// §4.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
-            let interval = now.since(since);
-            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
+            self.t_cs = Some(mean(self.t_cs, now.since(since)));
         }
         self.released = Some(now);
     }
