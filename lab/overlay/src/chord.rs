@@ -62,7 +62,7 @@ impl From<RingMessage> for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// Beyond the successor, the nearest first: at most one has its highest distance bit at i.
+    /// Beyond the successor, the nearest first: for each i at most one from 2ⁱ to 2ⁱ⁺¹ away.
     fingers: Vec<Node>,
     /// *next*; `None` to start again.
     next: Option<u32>,
@@ -258,7 +258,7 @@ impl Chord {
             Step::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
-            // The peer that asked has found itself.
+            // A search that returns to its origin is answered.
             Step::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
@@ -290,7 +290,7 @@ impl Chord {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
         let nearest = bit(me, successor.key);
-        // Not farther than the successor, or of the same size.
+        // A finger's distance has a higher bit than the successor's.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);

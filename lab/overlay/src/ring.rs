@@ -95,9 +95,9 @@ pub(crate) struct Ring {
     /// The successor list.
     right: Side,
     received_left: bool,
-    /// How often each peer was asked.
+    /// Unanswered queries.
     awaited: BTreeMap<PeerId, u8>,
-    /// The peers that count as dead, until a time.
+    /// Peers that count as dead.
     dead: BTreeMap<PeerId, Time>,
 }
 
@@ -162,7 +162,7 @@ impl Ring {
         }
     }
 
-    /// The two sides meet, so all peers are known.
+    /// Returns whether the two sides meet, so that all peers are known.
     pub(crate) fn is_whole(&self) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => {
@@ -172,7 +172,7 @@ impl Ring {
         }
     }
 
-    /// `key` lies between the farthest neighbours, so its nearest peer is known.
+    /// Returns whether the nearest peer of `key` is known.
     pub(crate) fn spans(&self, key: Key) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => self.is_whole() || left.key.distance(key) <= left.key.distance(right.key),
@@ -500,7 +500,7 @@ impl Ring {
         self.is_plausible(node) && !self.dead.contains_key(&node.peer)
     }
 
-    /// Another peer, at a key of its own, and at the key by which it is known.
+    /// Returns whether this is another peer, at its own key.
     pub(crate) fn is_plausible(&self, node: Node) -> bool {
         (node.key != self.me.key && node.peer != self.me.peer)
             && self.neighbours().all(|known| (known.key == node.key) == (known.peer == node.peer))

@@ -53,7 +53,7 @@ struct Token {
 struct Stage {
     coordinator: FairKLate,
     tokens: Vec<Token>,
-    inside: BTreeSet<Claim>,
+    holding: BTreeSet<Claim>,
     under_way: VecDeque<Update>,
     rng: Rng,
     effects: Vec<Effect<Message, peerlock_protocols::Never>>,
@@ -70,9 +70,9 @@ impl Stage {
         let layout = Layout { root: HOME, tokens: users.iter().map(|user| user.peer).collect() };
         let coordinator = FairKLate::new(HOME, &layout, Config { term: u32::MAX, ..Config::default() });
         let token = |&user| Token { stay: 0, user, following: Following::default(), is_free: false };
-        let (tokens, inside) = (users.iter().map(token).collect(), users.iter().copied().collect());
+        let (tokens, holding) = (users.iter().map(token).collect(), users.iter().copied().collect());
         let (under_way, effects, rng) = (VecDeque::new(), Vec::new(), Rng::new(1));
-        let mut stage = Self { coordinator, tokens, inside, under_way, rng, effects, sent: 0 };
+        let mut stage = Self { coordinator, tokens, holding, under_way, rng, effects, sent: 0 };
         for slot in 0..slots {
             stage.feed(Update::Busy { slot, stay: 0, report: 1 });
         }
@@ -127,8 +127,8 @@ impl Stage {
         }
         let to = token.following.claims.remove(0);
         (token.stay, token.user, token.is_free) = (stay + 1, to, false);
-        self.inside.remove(&user);
-        let is_served = !self.inside.insert(to);
+        self.holding.remove(&user);
+        let is_served = !self.holding.insert(to);
         self.send(Update::Left { slot, stay, to, turn });
         let again = Claim { peer: user.peer, ticket: Ticket::new(user.ticket.get() + 1) };
         self.send(Update::Request(again));

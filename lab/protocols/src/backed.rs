@@ -175,7 +175,7 @@ impl<P: Backable> Backed<P> {
             self.notify_backups(whose, cx);
         }
         for say in outgoing {
-            self.post(say, cx);
+            self.send(say, cx);
         }
     }
 
@@ -188,7 +188,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    fn post(&mut self, mut message: Message<P>, cx: &mut Cx<'_, Self>) {
+    fn send(&mut self, mut message: Message<P>, cx: &mut Cx<'_, Self>) {
         message.stamp(self.recovery.epoch());
         let owner = message.to().map_or(self.me, |to| self.owner(to));
         if owner == self.me {
@@ -198,7 +198,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    fn settle(&mut self, cx: &mut Cx<'_, Self>) {
+    fn process_inbox(&mut self, cx: &mut Cx<'_, Self>) {
         for _ in 0..MAX_PER_STEP {
             if self.recovery.is_under_way() {
                 return;
@@ -231,13 +231,13 @@ impl<P: Backable> Backed<P> {
     fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&to) else {
             // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
-            // the owner".
+            // the owner, but it does not have the state information".
             return self.on_missing_state(cx);
         };
         if part.receives(from, number) {
             self.act(to, Input::Message { from, message }, cx);
         }
-        self.post(Message::Confirm { epoch: (0, self.me), from: to, to: from, number }, cx);
+        self.send(Message::Confirm { epoch: (0, self.me), from: to, to: from, number }, cx);
     }
 
     fn on_state(&mut self, whose: PeerId, state: Arc<Part<P>>, cx: &mut Cx<'_, Self>) {
@@ -272,7 +272,7 @@ impl<P: Backable> Backed<P> {
             self.notify_backups(whose, cx);
             let sent = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());
             for sent in sent.into_iter().filter(|sent| is_new || was_its.contains(&sent.to)) {
-                self.post(sent.again(whose), cx);
+                self.send(sent.again(whose), cx);
             }
         }
     }
@@ -287,7 +287,7 @@ impl<P: Backable> Protocol for Backed<P> {
             return self.recovery.record_request(ticket);
         }
         self.act(self.me, Input::Request(ticket), cx);
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
@@ -296,21 +296,21 @@ impl<P: Backable> Protocol for Backed<P> {
         }
         self.recovery.remove_grant(ticket);
         self.act(self.me, Input::Release(ticket), cx);
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     fn on_message(&mut self, from: PeerId, message: Message<P>, cx: &mut Cx<'_, Self>) {
         if self.is_of_recovery(from, &message, cx) {
-            return self.settle(cx);
+            return self.process_inbox(cx);
         }
         self.deliver(message, cx);
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         if peer != self.me && !self.failed.contains(&peer) {
             self.take_over(peer, cx);
-            self.settle(cx);
+            self.process_inbox(cx);
         }
     }
 }

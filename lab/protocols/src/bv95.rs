@@ -89,7 +89,7 @@ pub struct Config {
 struct Place {
     ticket: Ticket,
     withdrawn: bool,
-    /// Plain: *next*, at most one.
+    /// Plain: *next*, at most one. Caching: the stored requests.
     behind: VecDeque<Claim>,
 }
 
@@ -97,7 +97,7 @@ struct Place {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
-    inside: Option<Ticket>,
+    user: Option<Ticket>,
     /// Plain: *next*, at most one.
     queue: VecDeque<Claim>,
 }
@@ -112,7 +112,7 @@ struct Tree {
     places: Vec<Place>,
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bv95 {
@@ -128,7 +128,7 @@ impl Bv95 {
         let slots = layout.slots();
         let tree = |slot: u32| {
             let root = layout.tokens[slot as usize];
-            let held = Held { token: Token::new(slot), inside: None, queue: VecDeque::new() };
+            let held = Held { token: Token::new(slot), user: None, queue: VecDeque::new() };
             Tree { parent: (me != root).then_some(root), held: (me == root).then_some(held), places: Vec::new() }
         };
         let turn = (me.get() % u64::from(slots)) as u32; // Below `slots`, so it fits.
@@ -155,7 +155,7 @@ impl Bv95 {
     fn enter(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let slots = self.slots();
         let held = self.trees[slot as usize].held.as_mut().expect("the token of the granted slot is here");
-        held.inside = Some(ticket);
+        held.user = Some(ticket);
         cx.grant(ticket, held.token.grant(slots));
         if self.config.heuristic == Heuristic::LastHeld {
             self.turn = slot;
@@ -174,7 +174,7 @@ impl Bv95 {
         if turns && r.peer != self.me {
             tree.parent = Some(r.peer); // A cache does not move until the token has passed.
         }
-        if tree.held.as_ref().is_some_and(|held| held.inside.is_none()) {
+        if tree.held.as_ref().is_some_and(|held| held.user.is_none()) {
             self.pass_on(slot, cx);
         }
     }
@@ -184,7 +184,7 @@ impl Bv95 {
         loop {
             let tree = &mut self.trees[slot as usize];
             let mut held = tree.held.take().expect("a token to be forwarded is here");
-            held.inside = None;
+            held.user = None;
             let Some(to) = held.queue.pop_front() else {
                 tree.held = Some(held);
                 if let Some(ticket) = self.take_oldest_waiting() {
@@ -255,7 +255,7 @@ impl Protocol for Bv95 {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
         debug_assert!(places.all(|place| place.ticket < ticket), "tickets are requested in order");
         let held = self.trees.iter().filter_map(|tree| tree.held.as_ref());
-        if let Some(idle) = held.filter(|held| held.inside.is_none()).map(|held| held.token.slot).next() {
+        if let Some(idle) = held.filter(|held| held.user.is_none()).map(|held| held.token.slot).next() {
             return self.enter(idle, ticket, cx);
         }
         let slot = self.choose_tree(cx);
@@ -269,8 +269,8 @@ impl Protocol for Bv95 {
 
     #[inline]
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        let inside = |tree: &Tree| tree.held.as_ref().is_some_and(|held| held.inside == Some(ticket));
-        if let Some(slot) = (0..self.slots()).find(|&slot| inside(&self.trees[slot as usize])) {
+        let user = |tree: &Tree| tree.held.as_ref().is_some_and(|held| held.user == Some(ticket));
+        if let Some(slot) = (0..self.slots()).find(|&slot| user(&self.trees[slot as usize])) {
             self.pass_on(slot, cx);
         } else if let Some(place) =
             self.trees.iter_mut().flat_map(|tree| &mut tree.places).find(|place| place.ticket == ticket)
@@ -289,7 +289,7 @@ impl Protocol for Bv95 {
             Message::Request { claim, .. } => self.process_request(slot, claim, cx),
             Message::Token { .. } if tree.held.is_some() => cx.unexpected("a token that is already here"),
             Message::Token { to, token, queue } => {
-                tree.held = Some(Held { token, inside: None, queue });
+                tree.held = Some(Held { token, user: None, queue });
                 if !self.arrive(slot, to, cx) {
                     self.pass_on(slot, cx);
                 }

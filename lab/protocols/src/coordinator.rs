@@ -133,7 +133,7 @@ pub struct Forecast {
     pub wait: Option<Span>,
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     common: Common,

@@ -43,7 +43,7 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::replicas::write_parts;
-use crate::route_quorum::Waiting;
+use crate::route_quorum::{FOREVER, Waiting};
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
@@ -122,12 +122,10 @@ impl Config {
     const MAX_DETOURS: u8 = 3;
     /// Maximum of requests stored for an announced token: our choice.
     const MAX_EARLY: usize = 1000;
-    /// 272 years.
-    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOREVER },
+            lease: if self.leases { self.lease } else { FOREVER },
             retry: self.retry,
             client_leases: self.leases,
             default_timer: false,
@@ -137,7 +135,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,
@@ -189,7 +187,7 @@ impl E2e {
         self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
     }
 
-    fn feed(&mut self, client: Stamp, epoch: u64) {
+    fn merge_clocks(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
     }
@@ -229,7 +227,7 @@ impl E2e {
             }
             Message::Decline { replica, client, fencing } => {
                 let Some(at) = self.replica(replica) else { return };
-                self.replicas[at].feed(client, fencing);
+                self.replicas[at].merge_clocks(client, fencing);
                 if self.replicas[at].speaker(client) == Some(from) {
                     self.replicas[at].on_release(client, &mut self.common, cx);
                 }
@@ -287,7 +285,7 @@ impl E2e {
         let Some(at) = self.replica(replica) else {
             return cx.unexpected("a message for a replica that is not hosted here");
         };
-        self.replicas[at].feed(client.client, fencing);
+        self.replicas[at].merge_clocks(client.client, fencing);
         let owner = self.owner_for(replica).filter(|owner| owner.elected != client.client);
         if let Some(owner) = owner.filter(|_| self.config.losers_queued) {
             self.enqueue_at(owner, client, By::Replica(replica), again, cx);
@@ -296,7 +294,7 @@ impl E2e {
             }
         }
         let (here, common) = (&mut self.replicas[at], &mut self.common);
-        here.hand_on(client.client, from);
+        here.set_speaker(client.client, from);
         let is_free = here.owner().is_none_or(|owner| owner == client.client);
         if self.config.losers_queued || is_free {
             here.on_request(client.arrived(cx.now()), common, cx);
@@ -341,8 +339,8 @@ impl E2e {
             (None, None) => drop(self.trail.mark(replica, owner, (owner.peer, None))),
         }
         let Some(at) = self.replica(replica).filter(|_| self.config.losers_queued) else { return };
-        self.replicas[at].feed(owner.elected, owner.epoch);
-        self.replicas[at].hand_on(owner.elected, owner.peer);
+        self.replicas[at].merge_clocks(owner.elected, owner.epoch);
+        self.replicas[at].set_speaker(owner.elected, owner.peer);
         for entry in self.replicas[at].take_queue(owner.elected) {
             let client = entry.into_waiting(cx.now());
             self.enqueue_at(owner, client, By::Replica(replica), false, cx);
@@ -354,7 +352,7 @@ impl E2e {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
         let here = &mut self.replicas[at];
-        here.feed(client, fencing);
+        here.merge_clocks(client, fencing);
         let whose = if self.config.epochs { client } else { here.owner().unwrap_or(client) };
         here.on_release(whose, &mut self.common, cx);
     }
@@ -386,8 +384,8 @@ impl Protocol for E2e {
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        if let Some(token) = self.token.as_mut().filter(|token| token.inside == Some(ticket)) {
-            token.inside = None;
+        if let Some(token) = self.token.as_mut().filter(|token| token.user == Some(ticket)) {
+            token.user = None;
             self.end_turn(cx);
         } else if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
             self.withdraw(at, cx);
@@ -406,9 +404,8 @@ impl Protocol for E2e {
 
     /// §IV.A, step 3. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
-            (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for another replica than that of its key"),
+        let Some(index) = self.common.sender.replicas.addressed(hop.key, message.replica()) else {
+            return cx.unexpected("a message for another replica than that of its key");
         };
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
@@ -424,7 +421,7 @@ impl Protocol for E2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        if message.replica().is_none() || message.replica() != self.common.sender.replicas.under(hop.key) {
+        if self.common.sender.replicas.addressed(hop.key, message.replica()).is_none() {
             cx.unexpected("a message for another replica than that of its key");
             return None;
         }

@@ -52,7 +52,7 @@ pub enum Message {
     /// withdrawn.
     Token { to: Ticket, token: Token },
     /// *Message_child(r)*: sent by the coordinator to the tail of a queue, whose peer sends `Token` to the child on
-    /// release.
+    /// release, or at once if the token is idle.
     Child { slot: u32, tail: Ticket, child: Claim },
     /// *Message_token_locations(a, b)*: sent by the coordinator to the assigned request, the next coordinator.
     TokenLocations { to: Ticket, locations: Box<TokenLocations> },
@@ -95,12 +95,12 @@ enum Phase {
     /// Forwards its token on arrival.
     Withdrawn,
     /// *requesting_cs* and *token_present*.
-    Inside(Token),
+    Holding(Token),
     /// Finished, but the role has not arrived.
     Left,
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairK {
@@ -141,7 +141,7 @@ impl FairK {
     fn enter(&mut self, at: usize, mut token: Token, cx: &mut Cx<'_, Self>) {
         let place = &mut self.places[at];
         cx.grant(place.ticket, token.grant(self.slots));
-        place.phase = Phase::Inside(token);
+        place.phase = Phase::Holding(token);
     }
 
     /// §3.2, *Process_Request(r)*.
@@ -237,7 +237,7 @@ impl FairK {
         }
         let waiting = self.place(tail).filter(|&at| self.places[at].phase != Phase::Left);
         // The tail has released without a follower: its token is here, idle or used again.
-        let holds = |place: &Place| matches!(place.phase, Phase::Inside(token) if token.slot == slot);
+        let holds = |place: &Place| matches!(place.phase, Phase::Holding(token) if token.slot == slot);
         if let Some(at) = waiting.or_else(|| self.places.iter().position(holds)) {
             debug_assert!(self.places[at].child.is_none(), "a tail has no successor");
             self.places[at].child = Some(r);
@@ -295,7 +295,7 @@ impl Protocol for FairK {
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.place(ticket) else { return };
         match self.places[at].phase {
-            Phase::Inside(token) => match self.leave(at) {
+            Phase::Holding(token) => match self.leave(at) {
                 Some(child) => self.process_token(child, token, cx),
                 None => self.idle.push(token),
             },
@@ -347,7 +347,7 @@ impl Observe for FairK {
 
     #[inline]
     fn tokens(&self) -> usize {
-        self.idle.len() + self.places.iter().filter(|place| matches!(place.phase, Phase::Inside(_))).count()
+        self.idle.len() + self.places.iter().filter(|place| matches!(place.phase, Phase::Holding(_))).count()
     }
 
     #[inline]
@@ -395,7 +395,7 @@ impl fmt::Display for Place {
         match self.phase {
             Phase::Waiting => write!(f, "waiting")?,
             Phase::Withdrawn => write!(f, "withdrawn")?,
-            Phase::Inside(token) => write!(f, "holds token {}", token.slot)?,
+            Phase::Holding(token) => write!(f, "holds token {}", token.slot)?,
             Phase::Left => write!(f, "left")?,
         }
         match (self.in_child_queue, self.phase) {

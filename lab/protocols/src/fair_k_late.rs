@@ -98,7 +98,7 @@ impl Default for Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairKLate {
@@ -106,7 +106,7 @@ pub struct FairKLate {
     config: Config,
     slots: u32,
     role: Role,
-    queue: Option<Box<Lead>>,
+    lead: Option<Box<Lead>>,
     early: Vec<Update>,
     tokens: Holder,
     waiting: VecDeque<Ticket>,
@@ -129,7 +129,7 @@ impl FairKLate {
             config,
             slots,
             role: Role { epoch: 0, peer: layout.root },
-            queue: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config))),
+            lead: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config))),
             early: Vec::new(),
             tokens: Holder::new(held),
             waiting: VecDeque::new(),
@@ -145,7 +145,7 @@ impl FairKLate {
 
     /// `None` at other peers.
     pub fn queue(&self) -> Option<&Queue> {
-        self.queue.as_deref().map(|lead| &lead.queue)
+        self.lead.as_deref().map(|lead| &lead.queue)
     }
 
     /// The tokens here and their users.
@@ -159,7 +159,7 @@ impl FairKLate {
     }
 
     #[inline]
-    fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+    fn send(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if to == self.me {
             self.inbox.push_back(message);
         } else {
@@ -168,13 +168,13 @@ impl FairKLate {
     }
 
     #[inline]
-    fn feed(&mut self, update: Update, cx: &mut Cx<'_, Self>) {
+    fn send_update(&mut self, update: Update, cx: &mut Cx<'_, Self>) {
         let Role { epoch, peer } = self.role;
-        self.post(peer, Message::Update { epoch, update }, cx);
+        self.send(peer, Message::Update { epoch, update }, cx);
     }
 
     #[inline]
-    fn settle(&mut self, cx: &mut Cx<'_, Self>) {
+    fn process_inbox(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
             self.process(message, cx);
         }
@@ -182,10 +182,10 @@ impl FairKLate {
 
     fn process(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Update { epoch, update } => match self.queue.take() {
-                Some(mut queue) => {
-                    self.note(&mut queue, update, cx);
-                    self.bind(queue, cx);
+            Message::Update { epoch, update } => match self.lead.take() {
+                Some(mut lead) => {
+                    Self::apply(&mut lead, update, cx);
+                    self.bind(lead, cx);
                 }
                 // The update has overtaken the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
@@ -194,7 +194,7 @@ impl FairKLate {
                     }
                     self.early.push(update);
                 }
-                None => self.feed(update, cx),
+                None => self.send_update(update, cx),
             },
             Message::Next { slot, stay, following, replaces, role } => {
                 self.role = self.role.max(role);
@@ -204,43 +204,43 @@ impl FairKLate {
                 self.role = self.role.max(role);
                 self.on_token(to, token, stay, following, cx);
             }
-            Message::Queue(queue) => self.on_role(queue, cx),
+            Message::Queue(lead) => self.on_role(lead, cx),
         }
     }
 
-    fn on_role(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        let role = Role { epoch: queue.epoch, peer: self.me };
-        if role < self.role || self.queue.is_some() {
+    fn on_role(&mut self, mut lead: Box<Lead>, cx: &mut Cx<'_, Self>) {
+        let role = Role { epoch: lead.epoch, peer: self.me };
+        if role < self.role || self.lead.is_some() {
             return cx.unexpected("a coordinator's role that is outdated or already here");
         }
         self.role = role;
         for update in core::mem::take(&mut self.early) {
-            self.note(&mut queue, update, cx);
+            Self::apply(&mut lead, update, cx);
         }
-        self.bind(queue, cx);
+        self.bind(lead, cx);
     }
 
-    fn note(&self, queue: &mut Lead, update: Update, cx: &mut Cx<'_, Self>) {
-        if let Err(why) = queue.note(update) {
+    fn apply(lead: &mut Lead, update: Update, cx: &mut Cx<'_, Self>) {
+        if let Err(why) = lead.apply(update) {
             cx.unexpected(why);
         }
     }
 
     /// Sends successors, and moves the role at the end of a term.
-    fn bind(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        while let Some(Binding { at, slot, stay, following, replaces }) = queue.bind() {
-            self.post(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
+    fn bind(&mut self, mut lead: Box<Lead>, cx: &mut Cx<'_, Self>) {
+        while let Some(Binding { at, slot, stay, following, replaces }) = lead.queue.bind() {
+            self.send(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
         }
         let next = match self.replacement {
-            Some(replacement) => Some(queue.pass_to(replacement)),
-            None => queue.pass_on(self.config.term, self.me),
+            Some(replacement) => Some(lead.pass_to(replacement)),
+            None => lead.pass_on(self.config.term, self.me),
         };
         match next {
             Some(peer) => {
-                self.role = Role { epoch: queue.epoch, peer };
-                cx.send(peer, Message::Queue(queue));
+                self.role = Role { epoch: lead.epoch, peer };
+                cx.send(peer, Message::Queue(lead));
             }
-            None => self.queue = Some(queue),
+            None => self.lead = Some(lead),
         }
     }
 
@@ -249,7 +249,7 @@ impl FairKLate {
             return cx.unexpected("successors of a token that does not exist");
         }
         let due = self.tokens.on_next(next);
-        self.attend_to(due, cx);
+        self.carry_out(due, cx);
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, following: Following, cx: &mut Cx<'_, Self>) {
@@ -266,7 +266,7 @@ impl FairKLate {
             Err(_) => {
                 // The coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
-                    self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
+                    self.send_update(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
                 let due = self.tokens.pass_on(at);
                 self.pass_or_divert(at, due, cx);
@@ -288,23 +288,23 @@ impl FairKLate {
     fn pass_or_divert(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
-            return self.attend_to(Due::HandOver(at), cx);
+            return self.carry_out(Due::HandOver(at), cx);
         }
-        self.attend_to(due, cx);
+        self.carry_out(due, cx);
     }
 
-    fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
+    fn carry_out(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
         match due {
             Due::Nothing => {}
             Due::Report(at) => {
                 let update = self.tokens.report(at);
-                self.feed(update, cx);
+                self.send_update(update, cx);
             }
             Due::HandOver(at) => {
                 let (token, stay, to, following) = self.tokens.hand_over(at);
                 let (turn, role) = (following.turn, self.role);
-                self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, following, role }, cx);
-                self.feed(Update::Left { slot: token.slot, stay, to, turn }, cx);
+                self.send(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, following, role }, cx);
+                self.send_update(Update::Left { slot: token.slot, stay, to, turn }, cx);
             }
         }
     }
@@ -322,9 +322,9 @@ impl Protocol for FairKLate {
             self.enter(at, ticket, cx);
         } else {
             self.waiting.push_back(ticket);
-            self.feed(Update::Request(Claim { peer: self.me, ticket }), cx);
+            self.send_update(Update::Request(Claim { peer: self.me, ticket }), cx);
         }
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     #[inline]
@@ -333,26 +333,26 @@ impl Protocol for FairKLate {
             self.leave(at, cx);
         } else if let Ok(at) = self.waiting.binary_search(&ticket) {
             self.waiting.remove(at);
-            self.feed(Update::Withdraw(Claim { peer: self.me, ticket }), cx);
+            self.send_update(Update::Withdraw(Claim { peer: self.me, ticket }), cx);
         }
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     #[inline]
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         self.process(message, cx);
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
-        if let Some(mut queue) = self.queue.take() {
-            queue.forget(peer);
-            self.bind(queue, cx);
+        if let Some(mut lead) = self.lead.take() {
+            lead.queue.forget(peer);
+            self.bind(lead, cx);
         }
         // The coordinator may wait for a hand-over to the failed peer.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
-        forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
-        self.settle(cx);
+        forgotten.into_iter().for_each(|claim| self.send_update(Update::Forgotten(claim), cx));
+        self.process_inbox(cx);
     }
 
     /// Takes back a token, as if the receiver had sent it here, and the role. Other messages matter only if the
@@ -362,16 +362,16 @@ impl Protocol for FairKLate {
             Message::Token { token, stay, following, role, .. } => {
                 self.role = self.role.max(role);
                 let (to, following) = (Claim { peer: self.me, ticket: Ticket::NONE }, following.divert(None));
-                self.feed(Update::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
+                self.send_update(Update::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
                 self.on_token(Ticket::NONE, token, stay + 1, following, cx);
             }
-            Message::Queue(mut queue) => {
-                queue.pass_to(self.me);
-                self.on_role(queue, cx);
+            Message::Queue(mut lead) => {
+                lead.pass_to(self.me);
+                self.on_role(lead, cx);
             }
             Message::Update { .. } | Message::Next { .. } => cx.send(to, message),
         }
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 
     fn retire(&mut self, replacement: Option<PeerId>, cx: &mut Cx<'_, Self>) {
@@ -380,13 +380,13 @@ impl Protocol for FairKLate {
         if replacement.is_none() {
             return;
         }
-        if let Some(queue) = self.queue.take() {
-            self.bind(queue, cx);
+        if let Some(lead) = self.lead.take() {
+            self.bind(lead, cx);
         }
         while let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
             self.leave(at, cx);
         }
-        self.settle(cx);
+        self.process_inbox(cx);
     }
 }
 
@@ -440,7 +440,7 @@ impl Observe for FairKLate {
 
     #[inline]
     fn is_coordinator(&self) -> bool {
-        self.queue.is_some()
+        self.lead.is_some()
     }
 
     #[inline]
@@ -451,8 +451,8 @@ impl Observe for FairKLate {
 
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.queue {
-            Some(queue) => write!(f, "coordinator, {queue}")?,
+        match &self.lead {
+            Some(lead) => write!(f, "coordinator, {lead}")?,
             None => write!(f, "coordinator {}, epoch {}", self.role.peer, self.role.epoch)?,
         }
         write!(f, "{}", self.tokens)?;
@@ -473,7 +473,7 @@ impl fmt::Display for Message {
             Self::Update { update, .. } => write!(f, "{update}"),
             Self::Next { slot, following, .. } => write!(f, "next({following}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
-            Self::Queue(queue) => write!(f, "queue({queue})"),
+            Self::Queue(lead) => write!(f, "queue({lead})"),
         }
     }
 }

@@ -31,6 +31,7 @@ use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::replicas::write_parts;
+use crate::route_quorum::FOREVER;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
@@ -100,12 +101,10 @@ impl Config {
 
     /// Queues are sent so often. By then their waiters have retried.
     const TRIES: u32 = 8;
-    /// 272 years.
-    const FOREVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
         sigma::Config {
-            lease: if self.leases { self.lease } else { Self::FOREVER },
+            lease: if self.leases { self.lease } else { FOREVER },
             retry: self.retry,
             requests_apart: self.epochs,
             numbered_grants: self.epochs,
@@ -118,7 +117,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,
@@ -232,22 +231,22 @@ impl NonE2e {
         match message {
             Message::Request { client, sent, fencing, .. }
             | Message::Vote(sigma::Message::Request { client, sent, fencing, .. }) => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_request(Request { client, sent, arrived: now }, common, cx);
             }
             Message::Vote(sigma::Message::Yield { client, number, sent, .. }) => {
                 replica.on_yield(Request { client, sent, arrived: now }, number, common, cx);
             }
             Message::Release { client, fencing, load, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 load.queue.into_iter().for_each(|waiting| replica.merge(waiting.arrived(now), common));
                 replica.on_release(client, common, cx);
-                replica.settle(common, cx);
+                replica.finish_merge(common, cx);
                 self.take_over(load.keeper, cx);
             }
             Message::Cleanup { load, .. } => {
                 load.queue.into_iter().for_each(|waiting| replica.merge(waiting.arrived(now), common));
-                replica.settle(common, cx);
+                replica.finish_merge(common, cx);
                 self.take_over(load.keeper, cx);
             }
             _ => {}
@@ -282,7 +281,7 @@ impl NonE2e {
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
             entry.queue.into_iter().for_each(|queued| replica.merge(queued, &self.common));
         }
-        replica.settle(&mut self.common, cx);
+        replica.finish_merge(&mut self.common, cx);
         self.replicas.push(replica);
     }
 }
@@ -313,9 +312,8 @@ impl Protocol for NonE2e {
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let index = match (self.common.sender.replicas.under(hop.key), message.replica()) {
-            (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for another replica than that of its key"),
+        let Some(index) = self.common.sender.replicas.addressed(hop.key, message.replica()) else {
+            return cx.unexpected("a message for another replica than that of its key");
         };
         if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
@@ -324,7 +322,7 @@ impl Protocol for NonE2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        let meant = message.replica().filter(|_| message.replica() == self.common.sender.replicas.under(hop.key));
+        let meant = self.common.sender.replicas.addressed(hop.key, message.replica());
         let (Some(next), Some(_)) = (hop.next, meant) else {
             cx.unexpected("a forwarded message without a next hop or a replica");
             return None;

@@ -62,14 +62,14 @@ impl Quorum {
     }
 
     /// The probability that 2m − n of a winner's m voters forget their vote (Sigma, §3 and Figure 2), each with
-    /// probability t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum from
-    /// k = 2; its sentence and its figure say 2m − n.
+    /// probability t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum
+    /// from k = 2; its sentence and its figure say 2m − n.
     pub fn broken(self, forgets: f64) -> f64 {
         at_least(self.intersection(), self.m, forgets)
     }
 
-    /// The maximum rate of hand-overs per second (Sigma, Figure 7, dashed lines): one over the mean of the m-th smallest
-    /// of n sums of two latencies, each uniform from `low` to `high`.
+    /// The maximum rate of hand-overs per second (Sigma, Figure 7, dashed lines): one over the mean of the m-th
+    /// smallest of n sums of two latencies, each uniform from `low` to `high`.
     pub fn saturation(self, low: Span, high: Span) -> f64 {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }

@@ -71,6 +71,11 @@ impl Replicas {
     pub fn under(&self, key: Key) -> Option<u32> {
         (0..self.quorum.replicas()).find(|&replica| self.key(replica) == Some(key))
     }
+
+    /// Returns the replica with this key, if it is the one that a message names.
+    pub(crate) fn addressed(&self, key: Key, named: Option<u32>) -> Option<u32> {
+        self.under(key).filter(|&replica| named == Some(replica))
+    }
 }
 
 /// Buffers messages to this peer until the end of the step.
@@ -104,6 +109,11 @@ impl<M> Sender<M> {
     pub fn take(&mut self) -> Option<M> {
         self.here.pop_front()
     }
+}
+
+/// Returns the mean after another interval, which counts one eighth: our choice.
+pub(crate) fn mean(before: Option<Span>, interval: Span) -> Span {
+    before.map_or(interval, |before| (before * 7 + interval) / 8)
 }
 
 /// The time that has passed by every correct clock when another has measured `span`. Rates differ by up to 0.1 %: our

@@ -3,11 +3,14 @@
 
 use core::fmt;
 
-use peerlock_types::Time;
+use peerlock_types::{Span, Time};
 
 use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;
 use crate::sigma::replica::Entry;
+
+/// The lease of votes without one: 272 years.
+pub(crate) const FOREVER: Span = Span::from_secs(1 << 33);
 
 /// A request that moves between queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -61,15 +61,15 @@ pub struct Config {
     pub client_leases: bool,
     /// In print a retry adds a second entry.
     pub idempotent_requests: bool,
-    /// Clients yield only on `Inquire`. In print stale entries in *resp[]* cause YIELDs at every hand-over; and a RELEASE
-    /// that overtakes its REQUEST leaves a ghost owner.
+    /// Clients yield only on `Inquire`. In print stale entries in *resp[]* cause YIELDs at every hand-over; and a
+    /// RELEASE that overtakes its REQUEST leaves a ghost owner.
     pub ask_owner: bool,
     /// In print a YIELD from an unknown client is dropped.
     pub yield_is_request: bool,
     /// In print a client without T_w waits forever.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w, which is too late where a
-    /// replica was reset.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w, which is too late where
+    /// a replica was reset.
     pub early_retry: bool,
     /// In print T_CS includes idle time.
     pub busy_intervals: bool,
@@ -104,7 +104,7 @@ impl Config {
     }
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
@@ -233,14 +233,14 @@ impl Sigma {
         let (replica, common, arrived) = (&mut self.replicas[at], &mut self.common, cx.now());
         match message {
             Message::Request { client, sent, fencing, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_request(Entry { client, sent, arrived }, common, cx);
             }
             Message::Yield { client, number, sent, .. } => {
                 replica.on_yield(Entry { client, sent, arrived }, number, common, cx);
             }
             Message::Release { client, fencing, .. } => {
-                replica.feed(client, fencing);
+                replica.merge_clocks(client, fencing);
                 replica.on_release(client, common, cx);
             }
             Message::Response { .. } | Message::Inquire { .. } => {}

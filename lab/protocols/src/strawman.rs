@@ -82,7 +82,7 @@ impl Config {
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// One peer's state for one resource.
+/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
@@ -106,7 +106,7 @@ struct Client {
 enum Phase {
     Trying,
     BackingOff,
-    Inside,
+    Holding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +183,7 @@ impl Strawman {
             client.mine.insert(replica);
             client.levels.push(fencing);
         }
-        if client.phase == Phase::Inside {
+        if client.phase == Phase::Holding {
             return;
         }
         match quorum.verdict(client.mine.len(), client.received.len()) {
@@ -200,7 +200,7 @@ impl Strawman {
         let number = fencing::number(&mut client.levels, votes).filter(|_| left > 0);
         let Some(number) = number else { return self.lose(at, true, cx) };
         self.fencing = self.fencing.max(number);
-        client.phase = Phase::Inside;
+        client.phase = Phase::Holding;
         let ticket = client.attempt.client.ticket;
         cx.set_timer(Wake(ticket), Span::from_nanos(left));
         cx.grant(ticket, Grant { slot: 0, fencing: number });
@@ -304,7 +304,7 @@ impl Protocol for Strawman {
         match self.clients[at].phase {
             Phase::Trying => self.lose(at, true, cx),
             Phase::BackingOff => self.try_once(at, cx),
-            Phase::Inside => {
+            Phase::Holding => {
                 cx.lost(ticket);
                 self.finish(at, cx);
             }

@@ -14,7 +14,7 @@ struct World<P: Observe> {
     slots: u32,
     under_way: Vec<(PeerId, PeerId, P::Message)>,
     waiting: Vec<Client>,
-    inside: BTreeMap<Client, Grant>,
+    holding: BTreeMap<Client, Grant>,
     /// The last of each slot.
     fencing: Vec<u64>,
     /// The last of each peer.
@@ -38,7 +38,7 @@ impl<P: Observe> World<P> {
             slots,
             under_way: Vec::new(),
             waiting: Vec::new(),
-            inside: BTreeMap::new(),
+            holding: BTreeMap::new(),
             fencing: vec![0; slots as usize],
             tickets: vec![Ticket::NONE; peers as usize],
             rng: Rng::new(seed),
@@ -53,7 +53,7 @@ impl<P: Observe> World<P> {
             let choices = [
                 (Event::Ask, if left > 0 { weights[0] } else { 0 }),
                 (Event::Deliver, if self.under_way.is_empty() { 0 } else { weights[1] }),
-                (Event::Leave, if self.inside.is_empty() { 0 } else { weights[2] }),
+                (Event::Leave, if self.holding.is_empty() { 0 } else { weights[2] }),
                 (Event::Withdraw, if self.waiting.is_empty() || left == 0 { 0 } else { weights[3] }),
             ];
             match self.choose(&choices) {
@@ -71,9 +71,9 @@ impl<P: Observe> World<P> {
                     self.step(to, Input::Message { from, message });
                 }
                 Some(Event::Leave) => {
-                    let at = self.below(self.inside.len());
-                    let client = *self.inside.keys().nth(at).expect("counted above");
-                    self.inside.remove(&client);
+                    let at = self.below(self.holding.len());
+                    let client = *self.holding.keys().nth(at).expect("counted above");
+                    self.holding.remove(&client);
                     self.step(client.0, Input::Release(client.1));
                 }
                 Some(Event::Withdraw) => {
@@ -121,7 +121,7 @@ impl<P: Observe> World<P> {
                         u64::from(grant.slot + 1) % u64::from(self.slots)
                     );
                     *last = grant.fencing;
-                    self.inside.insert((at, ticket), grant);
+                    self.holding.insert((at, ticket), grant);
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => panic!("no overlay here: {effect:?}"),
                 Effect::RegistryRequest(_) => panic!("{at:?} sends a registry request"),
@@ -133,9 +133,9 @@ impl<P: Observe> World<P> {
     }
 
     fn check(&self) {
-        let mut slots: Vec<u32> = self.inside.values().map(|grant| grant.slot).collect();
+        let mut slots: Vec<u32> = self.holding.values().map(|grant| grant.slot).collect();
         slots.sort_unstable();
-        assert!(slots.windows(2).all(|two| two[0] < two[1]), "one client per slot: {:?}", self.inside);
+        assert!(slots.windows(2).all(|two| two[0] < two[1]), "one client per slot: {:?}", self.holding);
         assert!(slots.len() <= self.slots as usize);
         let held: usize = self.peers.iter().map(P::tokens).sum();
         let carried: usize = self.under_way.iter().map(|(_, _, message)| P::tokens_in(message)).sum();

@@ -19,7 +19,7 @@ struct World<P: Backable> {
     /// The receiver, and the dead peer.
     unreported: Vec<(PeerId, PeerId)>,
     waiting: Vec<Client>,
-    inside: BTreeMap<Client, Grant>,
+    holding: BTreeMap<Client, Grant>,
     fencing: Vec<u64>,
     tickets: BTreeMap<PeerId, Ticket>,
     rng: Rng,
@@ -36,7 +36,7 @@ impl<P: Backable> World<P> {
             under_way: Vec::new(),
             unreported: Vec::new(),
             waiting: Vec::new(),
-            inside: BTreeMap::new(),
+            holding: BTreeMap::new(),
             fencing: vec![0; slots as usize],
             tickets: ids().map(|id| (id, Ticket::NONE)).collect(),
             rng: Rng::new(seed),
@@ -76,10 +76,10 @@ impl<P: Backable> World<P> {
                         self.step(peer, Input::PeerDown(dead));
                     }
                 }
-                4 if !self.inside.is_empty() => {
-                    let at = self.below(self.inside.len());
-                    let client = *self.inside.keys().nth(at).expect("counted above");
-                    self.inside.remove(&client);
+                4 if !self.holding.is_empty() => {
+                    let at = self.below(self.holding.len());
+                    let client = *self.holding.keys().nth(at).expect("counted above");
+                    self.holding.remove(&client);
                     self.step(client.0, Input::Release(client.1));
                 }
                 5.. if !self.under_way.is_empty() => {
@@ -89,8 +89,8 @@ impl<P: Backable> World<P> {
                 }
                 _ => {}
             }
-            assert!(self.inside.len() <= self.slots, "too many holders: {:?}", self.inside);
-            let is_quiet = self.under_way.is_empty() && self.unreported.is_empty() && self.inside.is_empty();
+            assert!(self.holding.len() <= self.slots, "too many holders: {:?}", self.holding);
+            let is_quiet = self.under_way.is_empty() && self.unreported.is_empty() && self.holding.is_empty();
             if is_quiet && requests == 0 && deaths == 0 {
                 return assert_eq!(self.waiting, [], "no event is pending, but clients wait");
             }
@@ -101,7 +101,7 @@ impl<P: Backable> World<P> {
     fn die(&mut self, dead: PeerId) {
         self.peers.remove(&dead);
         self.waiting.retain(|client| client.0 != dead);
-        self.inside.retain(|client, _| client.0 != dead);
+        self.holding.retain(|client, _| client.0 != dead);
         self.unreported.retain(|notified| notified.0 != dead);
         self.unreported.extend(self.peers.keys().map(|&peer| (peer, dead)));
     }
@@ -119,7 +119,7 @@ impl<P: Backable> World<P> {
                     let last = &mut self.fencing[grant.slot as usize];
                     assert!(grant.fencing > *last, "fencing numbers of a slot increase: {last} before {grant:?}");
                     *last = grant.fencing;
-                    self.inside.insert((at, ticket), grant);
+                    self.holding.insert((at, ticket), grant);
                 }
                 // For example, a late copy for a peer that already acts.
                 Effect::Unexpected { .. } => {}

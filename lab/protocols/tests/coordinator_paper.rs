@@ -95,7 +95,7 @@ fn printed_form_serves_no_second_client() {
     let mut scene = with_waiting(3, Config::PRINTED, &[B]);
     scene.release(A);
     scene.pass(Span::from_secs(100));
-    assert!(scene.inside.is_empty());
+    assert!(scene.grants.is_empty());
 }
 
 /// §1: "at the moment when there are no requesters else, it will return again to the coordinator".
@@ -177,8 +177,8 @@ fn crashed_coordinator_is_replaced() {
     scene.pass(Span::from_secs(30));
     assert_eq!((scene.holders(), scene.lost.len()), (vec![A], 0));
     for next in [B, C] {
-        let inside = scene.holders()[0];
-        scene.release(inside);
+        let holders = scene.holders()[0];
+        scene.release(holders);
         scene.pass(Span::from_secs(1));
         assert_eq!(scene.holders(), [next]);
     }
@@ -238,7 +238,7 @@ fn replica_without_majority_grants_nothing() {
     scene.pass(Span::from_secs(5));
     scene.request(B);
     scene.pass(Span::from_secs(2));
-    assert!(scene.inside.is_empty());
+    assert!(scene.grants.is_empty());
 }
 
 /// One replica without memory leaves no coordinator to recover from.

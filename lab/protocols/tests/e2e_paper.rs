@@ -136,8 +136,8 @@ fn waiter_succeeds_crashed_owner_with_its_queue() {
     scene.pass(REPAIRED.ping + REPAIRED.lease * 3);
     assert_eq!(scene.holders().len(), 1);
     for _ in 0..3 {
-        let inside = scene.holders();
-        inside.iter().for_each(|&client| scene.leave(client));
+        let holders = scene.holders();
+        holders.iter().for_each(|&client| scene.leave(client));
     }
 
     let mut order = scene.order();
@@ -205,8 +205,8 @@ fn tickets_of_one_peer_wait_independently() {
     let last = scene.request(A);
     scene.pass(Span::from_secs(1));
     for (peer, ticket) in [(A, first), (B, other), (A, last)] {
-        assert_eq!(scene.inside.iter().map(|&(peer, ticket, _)| (peer, ticket)).collect::<Vec<_>>(), [(peer, ticket)]);
-        scene.inside.clear();
+        assert_eq!(scene.grants.iter().map(|&(peer, ticket, _)| (peer, ticket)).collect::<Vec<_>>(), [(peer, ticket)]);
+        scene.grants.clear();
         scene.step(peer, Input::Release(Ticket::new(ticket)));
         scene.pass(Span::from_secs(1));
     }
@@ -433,7 +433,7 @@ fn invalid_messages_are_dropped() {
 /// §V.A as printed. A is only slow.
 #[test]
 fn claim_without_votes_allows_two_holders() {
-    let inside = [false, true].map(|claims_voted| {
+    let holders = [false, true].map(|claims_voted| {
         let mut scene = with_requests(Config { claims_voted, ..REPAIRED }, &[A, B]);
         scene.pass(Span::from_secs(3));
         scene.pass(REPAIRED.ping - Span::from_secs(10));
@@ -441,7 +441,7 @@ fn claim_without_votes_allows_two_holders() {
         scene.pass(Span::from_secs(30));
         scene.holders().len()
     });
-    assert_eq!(inside, [2, 1]);
+    assert_eq!(holders, [2, 1]);
 }
 
 #[test]
@@ -458,12 +458,12 @@ fn without_leases_crashed_owner_blocks_forever() {
 
 #[test]
 fn without_retries_a_lost_request_waits_forever() {
-    let inside = [false, true].map(|asks_again| {
+    let holders = [false, true].map(|asks_again| {
         let mut scene = new_scene(Config { asks_again, ..REPAIRED });
         scene.request(A);
         (0..3).for_each(|_| scene.lose(A, 10, "request"));
         scene.pass(REPAIRED.ping);
         scene.holders().len()
     });
-    assert_eq!(inside, [0, 1]);
+    assert_eq!(holders, [0, 1]);
 }

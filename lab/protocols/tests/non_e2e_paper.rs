@@ -237,8 +237,8 @@ fn tickets_of_one_peer_wait_independently() {
     let tickets = [scene.request(A), scene.request(A), scene.request(A)];
     scene.pass(Span::from_secs(2));
     for ticket in tickets {
-        assert_eq!(scene.inside.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
-        scene.inside.clear();
+        assert_eq!(scene.grants.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
+        scene.grants.clear();
         scene.step(A, Input::Release(Ticket::new(ticket)));
         scene.pass(Span::from_secs(2));
     }
@@ -263,7 +263,7 @@ fn cut_off_holder_stops_in_time() {
     scene.cut_off = Some(A);
     for _ in 0..600 {
         scene.pass(Span::from_millis(100));
-        assert!(scene.inside.len() <= 1);
+        assert!(scene.grants.len() <= 1);
     }
     assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }

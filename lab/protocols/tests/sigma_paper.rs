@@ -66,8 +66,8 @@ fn tickets_of_one_peer_wait_independently() {
     let tickets = [scene.request(A), scene.request(A), scene.request(A)];
     scene.stabilize();
     for ticket in tickets {
-        assert_eq!(scene.inside.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
-        scene.inside.clear();
+        assert_eq!(scene.grants.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
+        scene.grants.clear();
         scene.step(A, Input::Release(Ticket::new(ticket)));
         scene.stabilize();
     }
@@ -154,7 +154,7 @@ fn fencing_numbers_increase() {
 /// In print a retry is answered by "owner = you" after a YIELD.
 #[test]
 fn yielded_vote_is_not_counted_again() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for client in [A, B, C] {
             scene.request(client);
@@ -188,13 +188,13 @@ fn yielded_vote_is_not_counted_again() {
         while scene.try_deliver(2, C, "response") {}
         scene.holders()
     });
-    assert_eq!(inside, [vec![A, C], vec![A]]);
+    assert_eq!(holders, [vec![A, C], vec![A]]);
 }
 
 /// In print `Request()` never clears `resp[]`.
 #[test]
 fn answers_to_earlier_request_are_discarded() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for client in [A, B] {
             scene.request(client);
@@ -208,12 +208,12 @@ fn answers_to_earlier_request_are_discarded() {
         scene.holders()
     });
     // One answer names B, and two old ones name A.
-    assert_eq!(inside, [vec![B, A], vec![B]]);
+    assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
 #[test]
 fn late_grant_of_earlier_request_is_not_counted() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         for replica in 0..3 {
@@ -229,13 +229,13 @@ fn late_grant_of_earlier_request_is_not_counted() {
         scene.stabilize();
         scene.holders()
     });
-    assert_eq!(inside, [vec![B, A], vec![B]]);
+    assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
 /// In print RELEASE carries only the id.
 #[test]
 fn late_release_does_not_affect_next_request() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         scene.stabilize();
@@ -253,7 +253,7 @@ fn late_release_does_not_affect_next_request() {
         scene.stabilize();
         scene.holders()
     });
-    assert_eq!(inside, [vec![A, B], vec![A]]);
+    assert_eq!(holders, [vec![A, B], vec![A]]);
 }
 
 /// In print YIELD carries only the id.
@@ -310,7 +310,7 @@ fn cut_off_holder_stops_before_next_one_enters() {
 
 #[test]
 fn expired_vote_is_not_counted() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         for replica in 0..3 {
@@ -326,7 +326,7 @@ fn expired_vote_is_not_counted() {
         scene.deliver(1, A, "response");
         scene.holders()
     });
-    assert_eq!(inside, [vec![B, A], vec![B]]);
+    assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
 /// The printed form lacks renewal.
@@ -368,7 +368,7 @@ fn duplicate_request_is_served_once() {
 #[test]
 fn replica_detects_that_owner_has_finished() {
     for is_lost in [false, true] {
-        let inside = both(|config| {
+        let holders = both(|config| {
             let mut scene = Scene::new(3, 2, config);
             scene.request(A);
             let requests = [scene.hold_back(A, 0), scene.hold_back(A, 1), scene.hold_back(A, 2)].concat();
@@ -383,7 +383,7 @@ fn replica_detects_that_owner_has_finished() {
             scene.pass(Span::from_secs(2));
             scene.holders()
         });
-        assert_eq!(inside, [vec![], vec![B]], "RELEASE lost: {is_lost}");
+        assert_eq!(holders, [vec![], vec![B]], "RELEASE lost: {is_lost}");
     }
 }
 
@@ -413,14 +413,14 @@ fn yield_at_reset_replica_is_a_request() {
 /// In print a client without any T_w never retries.
 #[test]
 fn client_retries_after_losing_first_messages() {
-    let inside = both(|config| {
+    let holders = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         scene.wire.clear();
         scene.pass(Span::from_secs(60));
         scene.holders()
     });
-    assert_eq!(inside, [vec![], vec![A]]);
+    assert_eq!(holders, [vec![], vec![A]]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum Message<P: Backable> {
     /// Sent to all peers by an owner that finds a state missing. The receiver stops.
     Search { epoch: Epoch },
     /// Answers `Search` with the grants here.
-    Found { epoch: Epoch, inside: Vec<(Ticket, Grant)> },
+    Found { epoch: Epoch, grants: Vec<(Ticket, Grant)> },
     /// Restarts the protocol when all have answered. A peer with a grant keeps its token, and waiting clients request
     /// again.
     Fresh { epoch: Epoch, layout: Layout },
@@ -144,7 +144,7 @@ impl<P: Backable<Message: fmt::Display>> fmt::Display for Message<P> {
             Self::Confirm { from, to, number, .. } => write!(f, "{from} confirms {to}'s message {number}"),
             Self::State { whose, state, .. } => write!(f, "state of {whose}, version {}", state.version),
             Self::Search { epoch } => write!(f, "search {}", epoch.0),
-            Self::Found { epoch, inside } => write!(f, "found {} grants, search {}", inside.len(), epoch.0),
+            Self::Found { epoch, grants } => write!(f, "found {} grants, search {}", grants.len(), epoch.0),
             Self::Fresh { epoch, layout } => write!(f, "restart {}, tokens {:?}", epoch.0, layout.tokens),
         }
     }

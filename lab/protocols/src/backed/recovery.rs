@@ -27,7 +27,7 @@ pub(super) struct Recovery {
     epoch: Option<Epoch>,
     stopped: bool,
     asked: Option<Census>,
-    inside: Vec<(Ticket, Grant)>,
+    grants: Vec<(Ticket, Grant)>,
     waiting: Vec<Ticket>,
     /// Holders at the restart, which are not granted again.
     returning: Vec<Ticket>,
@@ -48,7 +48,7 @@ impl Recovery {
             self.returning.remove(at);
         } else if is_ours {
             self.waiting.retain(|&waiting| waiting != ticket);
-            self.inside.push((ticket, grant));
+            self.grants.push((ticket, grant));
             cx.grant(ticket, grant);
         }
     }
@@ -60,11 +60,11 @@ impl Recovery {
     /// The grant is already reported.
     pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
-        self.inside.retain(|&(inside, _)| inside != ticket);
+        self.remove_grant(ticket);
     }
 
     pub fn remove_grant(&mut self, ticket: Ticket) {
-        self.inside.retain(|&(inside, _)| inside != ticket);
+        self.grants.retain(|&(holder, _)| holder != ticket);
     }
 }
 
@@ -86,7 +86,7 @@ impl<P: Backable> Backed<P> {
         for &other in &others {
             cx.send(other, Message::Search { epoch });
         }
-        let found = self.recovery.inside.iter().map(|&(_, grant)| (self.me, grant)).collect();
+        let found = self.recovery.grants.iter().map(|&(_, grant)| (self.me, grant)).collect();
         self.recovery.asked = Some(Census { missing: others, found });
         self.restart_if_all_have_answered(cx);
     }
@@ -95,8 +95,8 @@ impl<P: Backable> Backed<P> {
         if !self.recovery.stopped
             && let Some(own) = self.parts.get(&self.me)
         {
-            let is_inside = |ticket: &Ticket| self.recovery.inside.iter().any(|(inside, _)| inside == ticket);
-            let waiting: Vec<Ticket> = own.open.iter().copied().filter(|ticket| !is_inside(ticket)).collect();
+            let is_holding = |ticket: &Ticket| self.recovery.grants.iter().any(|(holder, _)| holder == ticket);
+            let waiting: Vec<Ticket> = own.open.iter().copied().filter(|ticket| !is_holding(ticket)).collect();
             self.recovery.waiting = waiting;
         }
         self.inbox.clear();
@@ -110,13 +110,13 @@ impl<P: Backable> Backed<P> {
         match message {
             Message::Search { .. } if epoch > ours => {
                 self.stop(epoch);
-                cx.send(from, Message::Found { epoch, inside: self.recovery.inside.clone() });
+                cx.send(from, Message::Found { epoch, grants: self.recovery.grants.clone() });
             }
-            Message::Found { inside, .. } if epoch == ours => {
+            Message::Found { grants, .. } if epoch == ours => {
                 if let Some(Census { missing, found }) = &mut self.recovery.asked
                     && missing.remove(&from)
                 {
-                    found.extend(inside.iter().map(|&(_, grant)| (from, grant)));
+                    found.extend(grants.iter().map(|&(_, grant)| (from, grant)));
                     self.restart_if_all_have_answered(cx);
                 }
             }
@@ -147,10 +147,10 @@ impl<P: Backable> Backed<P> {
         if !missing.is_empty() {
             return;
         }
-        let inside = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
+        let has_grant = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
         // Without a grant, so that no client takes another one's token.
         let home =
-            self.ring.from(self.me).find(|&peer| !self.failed.contains(&peer) && !inside(peer)).unwrap_or(self.me);
+            self.ring.from(self.me).find(|&peer| !self.failed.contains(&peer) && !has_grant(peer)).unwrap_or(self.me);
         let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);
         let tokens = (0..slots).map(|slot| holder(slot).unwrap_or(home)).collect();
         let layout = Layout { root: home, tokens };
@@ -168,12 +168,12 @@ impl<P: Backable> Backed<P> {
         let retained: Vec<PeerId> = retained.into_iter().filter(is_recorded).collect();
         self.parts = retained.iter().map(|&whose| (whose, Part::new(own.fresh(whose, layout)))).collect();
         (self.recovery.stopped, self.recovery.asked) = (false, None);
-        let was_inside = layout.tokens.iter().filter(|&&peer| peer == self.me).count();
-        let inside: Vec<Ticket> = self.recovery.inside.iter().map(|&(ticket, _)| ticket).collect();
-        self.recovery.returning = inside.clone();
-        debug_assert!(was_inside >= inside.len(), "each holder has its token");
+        let tokens_here = layout.tokens.iter().filter(|&&peer| peer == self.me).count();
+        let holders: Vec<Ticket> = self.recovery.grants.iter().map(|&(ticket, _)| ticket).collect();
+        self.recovery.returning = holders.clone();
+        debug_assert!(tokens_here >= holders.len(), "each holder has its token");
         let waiting = core::mem::take(&mut self.recovery.waiting);
-        for ticket in inside.into_iter().chain(waiting) {
+        for ticket in holders.into_iter().chain(waiting) {
             self.act(self.me, Input::Request(ticket), cx);
         }
     }

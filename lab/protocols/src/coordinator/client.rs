@@ -24,7 +24,7 @@ pub(super) struct Clients {
     newest: u64,
     t_cs: Option<Span>,
     clock: u64,
-    /// RELEASEs.
+    /// Unconfirmed RELEASEs.
     outbox: Outbox<Message>,
 }
 
@@ -44,14 +44,14 @@ enum Phase {
     Waiting,
     /// It may enter under this number once it knows the end of the lease.
     Turn(u64),
-    Inside(u64),
+    Holding(u64),
 }
 
 impl Request {
     fn number(&self) -> Option<u64> {
         match self.phase {
             Phase::Waiting => None,
-            Phase::Turn(number) | Phase::Inside(number) => Some(number),
+            Phase::Turn(number) | Phase::Holding(number) => Some(number),
         }
     }
 }
@@ -74,9 +74,10 @@ impl Clients {
     fn send_request(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.sender.me, ticket }, self.requests[at].number());
-        let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), is_responsive, cx.now());
+        let (newest, is_holding, alone, sent) =
+            (self.newest, matches!(phase, Phase::Holding(_)), is_responsive, cx.now());
         for to in if alone { self.coordinator..self.coordinator + 1 } else { common.all() } {
-            let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
+            let message = Message::Request { to, client, stamp, place, holds, is_holding, newest, alone, sent };
             common.send(to, message, cx);
         }
         self.requests[at].is_responsive = false;
@@ -86,11 +87,11 @@ impl Clients {
     fn set_timer(&self, at: usize, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let (Request { ticket, phase, is_responsive, lease_until, .. }, config) = (&self.requests[at], &common.config);
         let after = match phase {
-            Phase::Inside(_) if config.owner_lease => {
+            Phase::Holding(_) if config.owner_lease => {
                 let left = lease_until.since(cx.now());
                 Some((config.lease / 3).min(config.retry.max(left / 2)).min(left))
             }
-            Phase::Inside(_) => None,
+            Phase::Holding(_) => None,
             _ if !config.resends => None,
             Phase::Waiting if *is_responsive => Some(config.lease / 3),
             Phase::Waiting | Phase::Turn(_) => Some(config.retry),
@@ -139,7 +140,7 @@ impl Clients {
         }
         let request = &mut self.requests[at];
         if !common.config.owner_lease || request.lease_until > cx.now() {
-            request.phase = Phase::Inside(number);
+            request.phase = Phase::Holding(number);
             cx.grant(request.ticket, Grant { slot: 0, fencing: number });
             self.set_timer(at, common, cx);
         } else if request.phase != Phase::Turn(number) {
@@ -203,7 +204,7 @@ impl Clients {
         self.queue.retain(|entry| !is_same(entry.client, client, &common.config));
         let successor = match request.phase {
             // A chain is shorter than a leap.
-            Phase::Inside(number) if common.config.named_successor && (number + 1) % fencing::LEAP != 0 => {
+            Phase::Holding(number) if common.config.named_successor && (number + 1) % fencing::LEAP != 0 => {
                 self.queue.first().map(|entry| entry.client)
             }
             _ => None,
@@ -289,14 +290,14 @@ impl Clients {
     pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = &self.requests[at];
-        if matches!(request.phase, Phase::Inside(_)) && request.lease_until <= cx.now() {
+        if matches!(request.phase, Phase::Holding(_)) && request.lease_until <= cx.now() {
             cx.lost(ticket);
             return self.end_lost(at, common, cx);
         }
         self.send_request(at, common, cx);
     }
 
-    /// §4.4: the lease has expired.
+    /// The lease has expired (§4.4).
     fn end_lost(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.sender.me, ticket: request.ticket };
@@ -322,7 +323,7 @@ impl fmt::Display for Clients {
         let parts = self.requests.iter().map(|Request { ticket, phase, .. }| match phase {
             Phase::Waiting => format!("{ticket} waits"),
             Phase::Turn(number) => format!("{ticket} next under {number}"),
-            Phase::Inside(number) => format!("{ticket} holds under {number}"),
+            Phase::Holding(number) => format!("{ticket} holds under {number}"),
         });
         write_parts(f, parts)?;
         write_queue(f, self.queue.iter())

@@ -404,9 +404,13 @@ impl Replica {
             Message::Recover { from, sent, .. } if self.is_coordinator() => {
                 self.send_memory(from, sent, UpdateKind::Recovery, common, cx);
             }
-            Message::Request { client, stamp, place, holds, inside, newest, sent, .. } => {
+            Message::Request { client, stamp, place, holds, is_holding, newest, sent, .. } => {
                 let (to, alone) = (coordinator, false);
-                common.send(to, Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent }, cx);
+                common.send(
+                    to,
+                    Message::Request { to, client, stamp, place, holds, is_holding, newest, alone, sent },
+                    cx,
+                );
             }
             Message::Recover { from, sent, .. } => {
                 common.send(coordinator, Message::Recover { to: coordinator, from, sent }, cx);

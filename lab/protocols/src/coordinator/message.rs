@@ -62,8 +62,8 @@ pub enum UpdateKind {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client to request, repeat or renew. The coordinator queues the client or renews its lease, and
-    /// answers with RESPONSE; another replica forwards the only copy (`alone`), in print every copy. `holds` is the
+    /// REQUEST: sent by a client to request, repeat or renew. The coordinator queues the client or renews its lease,
+    /// and answers with RESPONSE; another replica forwards the only copy (`alone`), in print every copy. `holds` is the
     /// number of the client's grant, `newest` the highest known.
     Request {
         to: u32,
@@ -72,7 +72,7 @@ pub enum Message {
         stamp: u64,
         place: Option<Place>,
         holds: Option<u64>,
-        inside: bool,
+        is_holding: bool,
         newest: u64,
         alone: bool,
         sent: Time,

@@ -9,7 +9,7 @@ use super::client::peers;
 use super::election::Election;
 use super::message::{Entry, Holder, Memory, Message, Place, Timer};
 use super::{Common, Coordinator, EPOCH, is_same, write_queue};
-use crate::replicas::by_any_clock;
+use crate::replicas::{by_any_clock, mean};
 use crate::token::Claim;
 use crate::{Cx, fencing};
 
@@ -113,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// The owner under an earlier coordinator may still hold.
+    /// Returns whether the owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.election.grace().is_some_and(|grace| now < grace)
     }
@@ -142,10 +142,10 @@ impl Replica {
     }
 
     pub fn answer(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
+        let Message::Request { client, holds, is_holding, newest, sent, .. } = message else { return };
         self.expire(common, cx);
         if let Some(number) = holds {
-            self.adopt_owner(Holder { client, number }, inside, common, cx);
+            self.adopt_owner(Holder { client, number }, is_holding, common, cx);
         }
         self.adopt_number(client, newest);
         let (now, lease) = (cx.now(), common.config.lease);
@@ -168,11 +168,11 @@ impl Replica {
 
     /// A new coordinator knows no chain, and accepts only a client in the critical section: a mere grant may have been
     /// superseded.
-    fn adopt_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+    fn adopt_owner(&mut self, holder: Holder, is_holding: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
             |owner: Owner| owner.holder.number < holder.number && is_one_chain(owner.holder.number, holder.number);
-        let is_unknown = self.is_in_grace(now) && inside && holder.number >= self.number;
+        let is_unknown = self.is_in_grace(now) && is_holding && holder.number >= self.number;
         if self.owner.is_some_and(is_further) || is_unknown {
             self.number = self.number.max(holder.number);
             self.owner = Some(Owner::new(holder, now + common.config.lease, now));
@@ -312,7 +312,7 @@ impl Replica {
             self.number = self.number.max(number);
             return;
         }
-        self.update_mean(cx.now());
+        self.t_cs = self.owner.map(|owner| mean(self.t_cs, cx.now().since(owner.since))).or(self.t_cs);
         let first =
             (!common.config.named_successor && !self.waiting.is_empty()).then(|| self.waiting.remove(0).entry.client);
         let next = successor.or(first).map(|client| Holder { client, number: number + 1 });
@@ -354,14 +354,6 @@ impl Replica {
             self.expire(common, cx);
             self.serve(common, cx);
             self.set_lease_timer(common, cx);
-        }
-    }
-
-    /// A new interval counts one eighth, as in Sigma.
-    fn update_mean(&mut self, now: Time) {
-        if let Some(owner) = self.owner {
-            let interval = now.since(owner.since);
-            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
         }
     }
 
@@ -414,7 +406,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// A permanent coordinator, and its owner under number 5.
+    /// Returns a permanent coordinator.
     fn leads() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
@@ -488,8 +480,8 @@ mod tests {
     fn owner_with_higher_number_gets_one_above() {
         let (mut replica, mut common) = leads();
         let mut ask = |client, newest| {
-            let (to, stamp, place, holds, inside, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
-            let request = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
+            let (to, stamp, place, holds, is_holding, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
+            let request = Message::Request { to, client, stamp, place, holds, is_holding, newest, alone, sent };
             with_cx(|cx| replica.answer(request, &mut common, cx));
             (owner(&replica), replica.number)
         };

@@ -21,7 +21,7 @@ pub(super) struct Token {
     pub owner: Owner,
     lease: Client,
     /// The holder; `None` while the lease must be renewed before a hand-over.
-    pub inside: Option<Ticket>,
+    pub user: Option<Ticket>,
     pub queue: Vec<Entry>,
     sequence: u64,
     is_new: bool,
@@ -37,12 +37,12 @@ pub(super) struct Past {
 impl Token {
     fn new(owner: Owner, lease: Client, backup: Backup) -> Self {
         let Backup { sequence: (_, sequence), queue, .. } = backup;
-        Self { owner, lease, inside: None, queue, sequence, is_new: false }
+        Self { owner, lease, user: None, queue, sequence, is_new: false }
     }
 
     fn until(&self) -> Time {
         match self.lease.phase {
-            Phase::Inside { until } => until,
+            Phase::Holding { until } => until,
             Phase::Idle | Phase::Waiting => Time::ZERO,
         }
     }
@@ -88,12 +88,12 @@ impl E2e {
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
     }
 
-    fn install(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
-        self.feed(token.owner.elected, token.owner.epoch);
-        token.inside = inside.map(|(_, ticket)| ticket);
-        token.queue.retain(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp));
+    fn install(&mut self, mut token: Token, user: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
+        self.merge_clocks(token.owner.elected, token.owner.epoch);
+        token.user = user.map(|(_, ticket)| ticket);
+        token.queue.retain(|entry| user.is_none_or(|(stamp, _)| entry.client != stamp));
         let (early, owner) = (take(&mut self.early), token.owner);
-        for &entry in early.iter().filter(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp)) {
+        for &entry in early.iter().filter(|entry| user.is_none_or(|(stamp, _)| entry.client != stamp)) {
             token.enqueue(entry);
         }
         let has_queue = !token.queue.is_empty();
@@ -109,9 +109,9 @@ impl E2e {
     /// §IV.A, step 5; and PING (§V.A).
     pub(super) fn on_enqueue(&mut self, from: PeerId, wanted: Enqueue, cx: &mut Cx<'_, Self>) {
         let to = wanted.client.client;
-        self.feed(to, 0);
+        self.merge_clocks(to, 0);
         if let Some(token) = &mut self.token {
-            if to.peer() == token.owner.peer && token.inside == Some(to.client.ticket) {
+            if to.peer() == token.owner.peer && token.user == Some(to.client.ticket) {
                 return;
             }
             let (is_new, owner) = (token.enqueue(wanted.client.arrived(cx.now())), token.owner);
@@ -191,7 +191,7 @@ impl E2e {
     pub(super) fn on_renewed(&mut self, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         token.lease.on_response(response, &mut self.common, cx);
-        if token.inside.is_none() && !self.is_short(cx.now()) {
+        if token.user.is_none() && !self.is_short(cx.now()) {
             self.end_turn(cx);
         }
     }
@@ -211,7 +211,7 @@ impl E2e {
 
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
-        if let Some(ticket) = token.inside.take() {
+        if let Some(ticket) = token.user.take() {
             cx.lost(ticket);
         }
         self.end_turn(cx);
@@ -249,7 +249,7 @@ impl E2e {
         let Some(token) = &mut self.token else { return };
         let before = token.owner;
         token.owner.epoch += 1;
-        token.inside = Some(ticket);
+        token.user = Some(ticket);
         self.common.fencing = self.common.fencing.max(token.owner.epoch);
         cx.grant(ticket, Grant { slot: 0, fencing: token.owner.epoch });
         let past = Past { owner: before, successor: Some(token.owner), ended: cx.now() };
@@ -285,7 +285,7 @@ impl E2e {
         }
     }
 
-    /// The token is invalid, or its receiver silent.
+    /// Sends the queue of an invalid token, or of one whose receiver is silent.
     pub(super) fn send_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -335,7 +335,7 @@ impl E2e {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
         let is_valid = !self.config.leases || until > cx.now();
         let is_old = self.past.iter().any(same);
-        self.feed(owner.elected, owner.epoch);
+        self.merge_clocks(owner.elected, owner.epoch);
         if is_old && (is_valid || until > Time::ZERO) {
             return;
         }
@@ -349,8 +349,8 @@ impl E2e {
         let waits = self.requester(to);
         let ticket = to.client.ticket;
         let lease = Client::replacement(ticket, owner.elected, until, self.common.quorum().replicas());
-        let inside = waits.map(|_| (to, ticket));
-        self.install(Token::new(owner, lease, backup), inside, cx);
+        let user = waits.map(|_| (to, ticket));
+        self.install(Token::new(owner, lease, backup), user, cx);
         match waits {
             Some(at) => {
                 let requester = self.stop_waiting(at, cx);
@@ -364,7 +364,7 @@ impl E2e {
         }
     }
 
-    /// Even if its receiver has finished, the queue contains other waiters.
+    /// If its receiver has finished, the queue contains other waiters.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.
@@ -385,9 +385,9 @@ impl E2e {
 
     fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
-        let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));
+        let (owner, user) = (token.owner, token.user.map(|ticket| Claim { peer: token.owner.peer, ticket }));
         let mut changes = Vec::new();
-        for entry in queue.into_iter().filter(|entry| Some(entry.client.client) != inside) {
+        for entry in queue.into_iter().filter(|entry| Some(entry.client.client) != user) {
             if token.enqueue(entry) {
                 changes.push(entry.client);
             }

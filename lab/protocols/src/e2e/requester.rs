@@ -113,7 +113,7 @@ impl E2e {
         if let Some(at) = asked {
             self.requesters[at].votes.on_response(response, &mut self.common, cx);
             self.watch_owner(to, cx);
-            if matches!(self.requesters[at].votes.phase, Phase::Inside { .. }) {
+            if matches!(self.requesters[at].votes.phase, Phase::Holding { .. }) {
                 self.win(at, cx);
             }
         }
@@ -140,10 +140,10 @@ impl E2e {
     }
 
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
-        self.feed(owner.elected, owner.epoch);
+        self.merge_clocks(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
-            let is_inside = self.token.as_ref().is_some_and(|token| token.inside == Some(to.client.ticket));
-            if !is_inside && self.config.losers_queued {
+            let is_holding = self.token.as_ref().is_some_and(|token| token.user == Some(to.client.ticket));
+            if !is_holding && self.config.losers_queued {
                 self.send(owner.peer, Message::Withdraw { client: to }, cx);
             }
             return;

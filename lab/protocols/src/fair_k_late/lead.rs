@@ -5,7 +5,7 @@ use core::fmt;
 use peerlock_types::PeerId;
 
 use super::{Config, Update};
-use peerlock_protocol::queue::{Binding, Queue};
+use peerlock_protocol::queue::Queue;
 
 /// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,17 +24,9 @@ impl Lead {
     }
 
     /// An error says why the update is unexpected.
-    pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
+    pub(super) fn apply(&mut self, update: Update) -> Result<(), &'static str> {
         self.served += self.queue.note(update, ())?;
         Ok(())
-    }
-
-    pub(super) fn bind(&mut self) -> Option<Binding> {
-        self.queue.bind()
-    }
-
-    pub(super) fn forget(&mut self, peer: PeerId) {
-        self.queue.forget(peer);
     }
 
     pub(super) fn pass_to(&mut self, replacement: PeerId) -> PeerId {
@@ -74,9 +66,9 @@ mod tests {
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let mut lead = Lead::new(&[me], Config::default());
         assert_eq!(lead.pass_on(0, me), None, "no waiter");
-        [5, 6].into_iter().for_each(|peer| lead.note(Update::Request(claim(peer))).expect("an expected update"));
+        [5, 6].into_iter().for_each(|peer| lead.apply(Update::Request(claim(peer))).expect("an expected update"));
         assert_eq!(lead.pass_on(1, me), None, "no entry yet");
-        lead.note(Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("an expected update");
+        lead.apply(Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("an expected update");
 
         assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "the last waiter is coordinator");
         assert_eq!(lead.pass_on(1, me), Some(PeerId::new(6)));

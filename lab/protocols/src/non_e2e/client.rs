@@ -123,7 +123,7 @@ impl Requester {
 
     /// Returns true if the lease has expired.
     pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
-        if let Phase::Inside { until } = self.votes.phase {
+        if let Phase::Holding { until } = self.votes.phase {
             if config.leases && until <= cx.now() {
                 return true;
             }

@@ -149,12 +149,12 @@ impl NonE2e {
             return Some(message);
         }
         self.take_over(keeper, cx);
-        self.post(replica, message, cx);
+        self.send_queues(replica, message, cx);
         None
     }
 
     /// §V.B: *an alive predecessor would act as the temporary token holder*.
-    fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
+    fn send_queues(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
         let sender = &mut self.common.sender;
         if !self.config.keeps_copies {
             return sender.send_to(replica, message, cx);
@@ -239,7 +239,7 @@ impl NonE2e {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();
         if !queue.is_empty() {
-            self.post(replica, Message::Cleanup { replica, holder, load: Load { queue, keeper: None } }, cx);
+            self.send_queues(replica, Message::Cleanup { replica, holder, load: Load { queue, keeper: None } }, cx);
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     /// Finished; only in print.
     Idle,
     Waiting,
-    Inside {
+    Holding {
         until: Time,
     },
 }
@@ -63,7 +63,7 @@ impl Client {
     }
 
     pub fn replacement(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
-        Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
+        Self { phase: Phase::Holding { until }, ..Self::new(ticket, owner, replicas) }
     }
 
     pub fn id(&self) -> Ticket {
@@ -78,7 +78,7 @@ impl Client {
             common.send(replica, Message::Request { replica, client, sent, fencing }, cx);
         }
         match self.phase {
-            Phase::Inside { until } => self.wake_to_renew(until, common, cx),
+            Phase::Holding { until } => self.wake_to_renew(until, common, cx),
             _ if common.config.default_timer => cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry),
             _ => {}
         }
@@ -114,9 +114,9 @@ impl Client {
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
-            Phase::Inside { until } => {
+            Phase::Holding { until } => {
                 if let Some(later) = self.lease_end(common) {
-                    self.phase = Phase::Inside { until: until.max(later) };
+                    self.phase = Phase::Holding { until: until.max(later) };
                 }
             }
         }
@@ -189,7 +189,7 @@ impl Client {
         };
         common.fencing = common.fencing.max(number);
         self.number = number;
-        self.phase = Phase::Inside { until };
+        self.phase = Phase::Holding { until };
         self.wake_to_renew(until, common, cx);
         cx.grant(self.ticket, Grant { slot: 0, fencing: number });
         true
@@ -292,7 +292,7 @@ impl Client {
 
     /// Returns true if the lease has expired.
     pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
-        if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
+        if matches!(self.phase, Phase::Holding { until } if common.config.client_leases && until <= cx.now()) {
             return true;
         }
         self.ask(common, cx);
@@ -315,7 +315,7 @@ impl Client {
     /// The client holds and will not yield to this replica.
     pub fn is_settled(&self, replica: u32) -> bool {
         let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
-        matches!(self.phase, Phase::Inside { .. }) && !has_yielded
+        matches!(self.phase, Phase::Holding { .. }) && !has_yielded
     }
 
     /// See [`crate::Observe::digest`].
@@ -343,7 +343,7 @@ impl fmt::Display for Client {
         let phase = match self.phase {
             Phase::Idle => "finished",
             Phase::Waiting => "waiting",
-            Phase::Inside { .. } => "holding",
+            Phase::Holding { .. } => "holding",
         };
         write!(f, "{} {phase}, resp[]", self.stamp)?;
         for replica in self.received.iter() {

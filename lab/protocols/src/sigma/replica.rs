@@ -9,7 +9,7 @@ use peerlock_types::{PeerId, Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Voting};
-use crate::replicas::by_any_clock;
+use crate::replicas::{by_any_clock, mean};
 use crate::{Cx, fencing};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ impl Replica {
         *self = Self::new(self.index, incarnation);
     }
 
-    pub fn feed(&mut self, client: Stamp, fencing: u64) {
+    pub fn merge_clocks(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
     }
@@ -95,14 +95,14 @@ impl Replica {
     }
 
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
-        self.feed(entry.client, 0);
+        self.merge_clocks(entry.client, 0);
         if !self.is_owner(entry.client, common) {
             self.enqueue(entry, &common.config);
         }
     }
 
     /// Completes merges.
-    pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+    pub fn finish_merge<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
         } else if !self.queue.is_empty() {
@@ -120,7 +120,7 @@ impl Replica {
     }
 
     /// The clock of `peer` is unknown.
-    pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
+    pub fn set_speaker(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
             owner.entry.sent = Time::ZERO;
@@ -265,12 +265,11 @@ impl Replica {
         }
     }
 
-    /// §4. A new interval counts one eighth: our choice.
+    /// §4.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
-            let interval = now.since(since);
-            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
+            self.t_cs = Some(mean(self.t_cs, now.since(since)));
         }
         self.released = Some(now);
     }

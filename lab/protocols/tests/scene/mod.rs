@@ -24,7 +24,7 @@ pub struct Scene<P: Observe> {
     pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
     /// Current grants: peer, ticket, fencing number.
-    pub inside: Vec<(u64, u64, u64)>,
+    pub grants: Vec<(u64, u64, u64)>,
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
     /// Number of messages of each type.
@@ -43,7 +43,7 @@ impl<P: Observe> Scene<P> {
             wire: Vec::new(),
             timers: BTreeMap::new(),
             tickets: BTreeMap::new(),
-            inside: Vec::new(),
+            grants: Vec::new(),
             entered: Vec::new(),
             lost: Vec::new(),
             sent: vec![0; P::KINDS.len()],
@@ -86,11 +86,11 @@ impl<P: Observe> Scene<P> {
                 self.send((peer, to.get(), Some((key, origin)), message));
             }
             Effect::Grant { ticket, grant } => {
-                self.inside.push((peer, ticket.get(), grant.fencing));
+                self.grants.push((peer, ticket.get(), grant.fencing));
                 self.entered.push((peer, ticket.get(), grant.fencing));
             }
             Effect::Lost { ticket } => {
-                self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket.get()));
+                self.grants.retain(|&(holder, which, _)| (holder, which) != (peer, ticket.get()));
                 self.lost.push(peer);
             }
             Effect::SetTimer { timer, after } => drop(self.timers.insert((peer, timer), self.now + after)),
@@ -128,7 +128,7 @@ impl<P: Observe> Scene<P> {
 
     pub fn release(&mut self, peer: u64) {
         let ticket = self.tickets[&peer];
-        self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket));
+        self.grants.retain(|&(holder, which, _)| (holder, which) != (peer, ticket));
         self.step(peer, Input::Release(Ticket::new(ticket)));
     }
 
@@ -139,7 +139,7 @@ impl<P: Observe> Scene<P> {
     pub fn kill(&mut self, peer: u64) {
         self.dead.insert(peer);
         self.timers.retain(|&(holder, _), _| holder != peer);
-        self.inside.retain(|&(holder, ..)| holder != peer);
+        self.grants.retain(|&(holder, ..)| holder != peer);
     }
 
     pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
@@ -220,7 +220,7 @@ impl<P: Observe> Scene<P> {
     }
 
     pub fn holders(&self) -> Vec<u64> {
-        self.inside.iter().map(|&(peer, ..)| peer).collect()
+        self.grants.iter().map(|&(peer, ..)| peer).collect()
     }
 
     pub fn order(&self) -> Vec<u64> {
