@@ -61,19 +61,18 @@ type Failure = Box<dyn Error>;
 pub struct Scenario<P: Explorable> {
     world_of: fn(&[&str]) -> Result<World<P>, String>,
     world: Option<World<P>>,
-    /// The messages under way in sending order, which a world does not keep.
+    /// In sending order, which a world does not keep.
     sent: Vec<Packet<P::Message>>,
     is_defect: bool,
     broken: Option<String>,
 }
 
 impl<P: Explorable + Display> Scenario<P> {
-    /// Creates a player. `world_of` makes a world from the words after `peers`.
     pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// Creates a player for scenarios of defects. The violation is part of the trace and its last event.
+    /// The violation is part of the trace and its last event.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }
@@ -121,7 +120,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Delivers the oldest deliverable message that matches `wanted`; false if there is none.
+    /// False if there is none.
     fn deliver(&mut self, wanted: impl Fn(&Packet<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let age = |packet| self.sent.iter().position(|sent| sent == packet);

@@ -22,9 +22,8 @@ use crate::{Action, Explorable, Trace, Violation, World};
 pub struct Explored {
     pub states: usize,
     pub steps: usize,
-    /// The states without actions; with a registry, without actions that happen unprompted.
+    /// With a registry, states without actions that happen unprompted.
     pub ends: usize,
-    /// The distance of the farthest state from the start.
     pub depth: usize,
 }
 
@@ -127,7 +126,6 @@ fn search<P: Explorable>(
 enum Hope {
     Fulfilled,
     Needed,
-    /// A client waits, but too few timers may still expire.
     CutOff,
 }
 
@@ -141,7 +139,6 @@ impl Hope {
     }
 }
 
-/// Finds the first state that must lead to a fulfilled one and does not.
 fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     let fulfilled = (0..).zip(hopes).filter(|(_, hope)| **hope == Hope::Fulfilled).map(|(at, _)| at);
     let leads_there = graph.leads_to(fulfilled);

@@ -21,7 +21,6 @@ pub use self::limits::{FaultLimits, Limits, RegistryMutation};
 use crate::Violation;
 use crate::check::invariants;
 
-/// A protocol whose states can be compared and hashed, and whose messages can be sorted and printed.
 pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
@@ -42,10 +41,10 @@ pub enum Action<T> {
     Deliver(usize),
     Lose(usize),
     Duplicate(usize),
-    /// The network gives the message up before sending it and returns it to its sender.
+    /// The network gives the message up before sending it.
     Return(usize),
     Fire(usize, T),
-    /// Time advances to the next pending timer.
+    /// To the next pending timer.
     Pass,
     Reset(usize),
     Retire(usize),
@@ -60,9 +59,9 @@ pub enum Action<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// Pending timers and their due times; without time, all are due.
+    /// Without time, all are due.
     timers: Vec<(P::Timer, Time)>,
-    /// The number of requests made here, which is also the newest ticket.
+    /// Also the newest ticket.
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
@@ -96,20 +95,19 @@ struct Rules {
     limits: Limits,
 }
 
-/// Peers, their clients and the messages between them, at one moment.
+/// Peers, their clients and the messages between them, at one moment. Clones share peers and messages until they
+/// change.
 ///
-/// Clones share peers and messages until they change. Time stays at [`Time::ZERO`] unless the limits let it pass: a
-/// protocol's safety must not depend on durations, so a pending timer may expire at any moment. Every step gets the
-/// same random numbers.
+/// Time stays at [`Time::ZERO`] unless the limits let it pass: a protocol's safety must not depend on durations, so a
+/// pending timer may expire at any moment. Every step gets the same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
     nodes: Vec<Arc<Node<P>>>,
-    /// In sending order per pair if the network is ordered, otherwise sorted: equal worlds then compare equal.
+    /// In sending order per pair if the network is ordered, otherwise sorted.
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     left: Left,
-    /// Sorted.
     grants: Vec<Grant>,
     /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
@@ -152,7 +150,7 @@ impl<P: Explorable> World<P> {
         Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
-    /// Returns all peers' IDs, in order.
+    /// In order.
     pub fn ids(&self) -> &[PeerId] {
         &self.rules.ids
     }
@@ -173,7 +171,7 @@ impl<P: Explorable> World<P> {
         self.now
     }
 
-    /// Returns the peer that an action affects: the receiver of a message; the first peer if there is none.
+    /// Returns the affected peer: the receiver of a message; the first peer if there is none.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
             Action::Pass => self.ids()[0],
@@ -220,7 +218,6 @@ impl<P: Explorable> World<P> {
         self.ids().iter().zip(&self.nodes).flat_map(at).collect()
     }
 
-    /// Returns how many timers may still expire, or how often time may still advance.
     pub fn timeouts_left(&self) -> u32 {
         if self.has_time() { self.left.passes } else { self.left.timeouts }
     }
@@ -229,13 +226,12 @@ impl<P: Explorable> World<P> {
         self.rules.limits.passes > 0
     }
 
-    /// Returns when the next timer is due, unless one is due now.
     fn next_due(&self) -> Option<Time> {
         let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
         due.filter(|due| *due > self.now)
     }
 
-    /// Whether timers are pending: if [`World::actions`] is empty, the limits have cut the world off.
+    /// If [`World::actions`] is empty and timers are pending, the limits have cut the world off.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
@@ -327,7 +323,7 @@ impl<P: Explorable> World<P> {
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
-    /// Applies `action` and checks the invariants. Leaves the peer's effects in `effects`.
+    /// Leaves the peer's effects in `effects`.
     pub fn apply(
         &mut self,
         action: &Action<P::Timer>,
@@ -524,7 +520,7 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// Checks exclusion, order and fencing of a grant. `local` is the peer's new state, which is not in the table yet.
+    /// `local` is the peer's new state, which is not in the table yet.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));
@@ -587,8 +583,6 @@ impl<P: Explorable> World<P> {
         (inside < slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
     }
 
-    /// Returns the index of a peer.
-    ///
     /// # Panics
     /// If the peer is outside this world.
     pub fn place(&self, peer: PeerId) -> usize {

@@ -1,5 +1,3 @@
-//! BV95 in every order of events, in small worlds.
-
 use peerlock_explore::{Limits, World, explore};
 use peerlock_protocols::Bv95;
 use peerlock_protocols::bv95::{Config, Heuristic, Organisation};

@@ -148,7 +148,7 @@ watch_together!(B 0 C 1 D 2 E 3 F 4);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7 J 8 K 9 L 10);
 
-/// An observer is outside the hot path and sees each event first.
+/// An observer sees each event first, except steps. It is outside the hot path.
 pub(crate) struct Watchers<'a, A: Actor, W> {
     pub observer: Option<&'a mut (dyn Watch<A> + 'a)>,
     pub rules: W,

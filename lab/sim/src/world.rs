@@ -307,7 +307,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {
-            Some(actor) => self.watch.on(self.now, Event::Step(peer, actor)),
+            Some(actor) => self.watch.rules.on(self.now, Event::Step(peer, actor)),
             None => Ok(()),
         }
     }

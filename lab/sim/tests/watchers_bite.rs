@@ -1,5 +1,4 @@
-//! Each watcher detects the fault it is for. The protocol here grants every request at once, and has one selectable
-//! fault.
+//! Each watcher detects the fault it is for, in a protocol that grants every request at once.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::{Cx, Grant, Never, Observe, Protocol};
@@ -30,12 +29,12 @@ struct Caricature {
     tokens: usize,
     coordinator: bool,
     parent: Option<PeerId>,
-    /// The waiting request, and the number of replies it waits for.
+    /// And the number of replies it waits for.
     waits: Option<(Ticket, u32)>,
 }
 
 impl Caricature {
-    /// Both peers wait for replies of the other, the first one for many more.
+    /// The first of two peers waits for many more replies.
     fn wait(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         self.waits = Some((ticket, if self.me.get() == 0 { 100 } else { 1 }));
         cx.send(PeerId::new(1 - self.me.get()), false);
@@ -43,7 +42,6 @@ impl Caricature {
 }
 
 impl Protocol for Caricature {
-    /// Whether it is a reply.
     type Message = bool;
     type Timer = Never;
 
@@ -111,7 +109,7 @@ impl Observe for Caricature {
     }
 }
 
-/// Runs one peer, or two for the faults that need two: each then has its own slot, except for `LetsTwoIn`.
+/// Each of two peers has its own slot, except for `LetsTwoIn`.
 fn run(fault: Fault) -> Result<(), String> {
     let pair = matches!(
         fault,
@@ -179,7 +177,7 @@ fn a_failure_names_the_seed_the_trial_and_the_last_events() {
     assert!(error.contains("enters slot 0, fencing 7"), "{error}");
 }
 
-/// The same protocol in an open workload, with and without a hold time. `rounds/` tests it in rounds.
+/// `rounds/` tests the same protocol in rounds.
 #[test]
 fn a_broken_protocol_is_caught_under_an_open_workload() {
     let run = |fault, hold| {

@@ -1,5 +1,4 @@
-//! Sessions and slots in a world with a registry: crashes, takeovers, evictions, detached grants, resizes, and the
-//! registry's messages, which arrive late and in any order.
+//! Sessions and slots in a world with a registry, whose messages arrive late and in any order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,25 +11,22 @@ use super::registry::Registry;
 use super::{Action, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
 use crate::Violation;
 
-/// A message between the registry and a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegistryMessage {
     RegistryEvent(RegistryEvent),
     RegistryRequest(Session, RegistryRequest),
-    /// Remove the resource, which had no parties in this generation.
+    /// The resource had no parties in this generation.
     Remove(u64),
-    /// This session ends the detached grant of the client with this ticket.
     DropDetached(Session, Ticket, Detached),
 }
 
-/// An executed administrative command, of which a duplicate may arrive later.
+/// An executed command, of which a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdminCommand {
-    /// Evict this session, a party since that generation.
+    /// A party since that generation.
     Evict(Session, u64),
-    /// Set this number of slots; issued in that generation.
+    /// Issued in that generation.
     Resize(u32, u64),
-    /// Revoke the detached grant with this number.
     Revoke(u64),
 }
 
@@ -38,30 +34,28 @@ pub enum AdminCommand {
 /// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The registry message at this index arrives.
+    /// A registry message arrives.
     Receive(usize),
-    /// The registry message at this index is duplicated.
+    /// A registry message is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
     End(Session, usize),
     Begin(usize),
-    /// The process at this peer is killed, and another continues its clients' grants, except detached ones.
+    /// Another process continues the clients' grants, except detached ones.
     TakeOver(usize, usize),
     Resize(usize),
     Evict(usize, usize),
-    /// This peer leaves an unused resource.
     Forget(usize),
     /// An administrator finds no party of the resource and requests its removal.
     Remove,
     Detach(usize, Ticket),
     /// The client of a detached grant without a peer releases.
     LeaveAlone(usize),
-    /// The registry records the end of a detached grant.
     Expire(usize),
-    /// The process at this peer ends this detached grant without notifying its client.
+    /// The process ends a detached grant without notifying its client.
     EndDetached(usize, u64),
-    /// A client renews a detached grant at a later process of its host.
+    /// At a later process of the host.
     Renew(usize),
     /// An administrator frees a detached grant whose session is no party.
     Free(usize),
@@ -70,7 +64,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it happens eventually. All other events are optional.
+    /// All other events are optional.
     pub(crate) fn is_certain(&self) -> bool {
         matches!(self, Self::Receive(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
     }
@@ -80,9 +74,9 @@ impl Fault {
 pub(super) struct Cluster {
     pub(super) registry: Registry,
     messages: Vec<RegistryMessage>,
-    /// Detached clients that hold by the registry's record, without a token at their peer.
+    /// Holders by the registry's record, without a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
-    /// Detached clients whose grant was revoked without their knowledge, and the revoking session.
+    /// Clients whose grant was revoked without their knowledge, and the revoking session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
     pub(super) commands: Vec<AdminCommand>,
     pub(super) left: FaultLimits,
@@ -114,7 +108,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers a duplicate of a command, which must have no effect.
+    /// The duplicate must have no effect.
     fn repeat_command(
         &mut self,
         at: usize,
@@ -149,7 +143,6 @@ impl Cluster {
         }
     }
 
-    /// Handles a session's request, and returns the new generation if it opens one.
     fn on_request(
         &mut self,
         from: Session,
@@ -435,14 +428,14 @@ impl<P: Explorable> World<P> {
         cluster.registry.take_over(old, new, has_clients, choice)
     }
 
-    /// Whether an evicted peer has rejoined without any earlier state: it is then checked like all others.
+    /// Whether an evicted peer has rejoined without any earlier state.
     pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
         let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
         let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
     }
 
-    /// Returns the number of slots if nothing is pending: then no slot may be free while a client waits.
+    /// If nothing is pending, no slot may be free while a client waits.
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
@@ -460,7 +453,7 @@ impl<P: Explorable> World<P> {
         })
     }
 
-    /// Discards messages to a peer that has stopped for good and, if the limits say so, those of an ended session or a
+    /// Discards messages to a peer that has stopped for good and, if the limits say so, of an ended session or a
     /// superseded generation.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
@@ -494,7 +487,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Whether only optional events are left: a client that waits now may wait forever.
+    /// Only optional events are left: a client that waits now may wait forever.
     pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
         let may_wait = |action: &Action<P::Timer>| match action {
             Action::Fault(fault) => !fault.is_certain(),
@@ -519,7 +512,7 @@ impl<P: Explorable> World<P> {
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
-    /// Finds a slot with two tokens, not counting those of evicted sessions.
+    /// Tokens of evicted sessions do not count.
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);

@@ -11,9 +11,9 @@ pub(super) struct Registry {
     /// `None` if the generation was opened without parties.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
-    /// The valid sessions, and the generation since which each is a party.
+    /// With the generation since which each is a party.
     sessions: Vec<(Session, Option<u64>)>,
-    /// Detached grants, each with the session that granted or last renewed it.
+    /// With the session that granted or last renewed each.
     pub(super) detached: Vec<(Session, Detached)>,
     /// Valid sessions that were evicted and may not be notified yet.
     forced: Vec<Session>,
@@ -61,7 +61,6 @@ impl Registry {
         if any_coordinator { self.parties().count().max(1) } else { 1 }
     }
 
-    /// Opens the next generation, with the party at this index as coordinator.
     fn open(&mut self, choice: usize) -> Option<RegistryEvent> {
         self.generation += 1;
         let asked: Vec<Session> = self.parties().collect();
@@ -107,7 +106,7 @@ impl Registry {
         }
     }
 
-    /// Returns the notifications of the session and of the new coordinator.
+    /// For the session and for the new coordinator.
     pub(super) fn quit(
         &mut self,
         from: Session,
@@ -121,7 +120,6 @@ impl Registry {
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
         let is_due = generation == self.generation || mutation == Some(RegistryMutation::QuitsLate);
         if !is_due || !self.is_party(from) {
-            // The notification names only a later generation than the one that was quit.
             return [left(generation + u64::from(!is_due)), None];
         }
         self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
@@ -134,8 +132,7 @@ impl Registry {
         self.parties().next().is_none() && self.detached.is_empty()
     }
 
-    /// R11. Removes the resource if it is unused since that generation. The next resource of its name starts in a later
-    /// generation.
+    /// R11. The next resource of this name starts in a later generation.
     pub(super) fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) -> bool {
         let is_unused =
             generation == self.generation && self.is_left() || mutation == Some(RegistryMutation::RemovesUsed);
@@ -194,7 +191,6 @@ impl Registry {
         self.sessions.iter_mut().filter(is_it).for_each(|(_, since)| *since = Some(generation));
     }
 
-    /// Replaces a session without opening a generation.
     pub(super) fn replace(&mut self, old: Session, new: Session) {
         for (session, _) in &mut self.sessions {
             if *session == old {
@@ -206,7 +202,7 @@ impl Registry {
         }
     }
 
-    /// Returns the notifications of the session and of the new coordinator.
+    /// For the session and for the new coordinator.
     pub(super) fn evict(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);

@@ -16,16 +16,14 @@ enum Fault {
     UpdateTwice,
     /// Harmless, too.
     NextTwice,
-    /// `next` is taken for one of a later turn: those that follow are ignored.
+    /// The messages that follow are ignored.
     TurnTooHigh,
-    /// A `next` that arrives before its token is discarded.
     NextBeforeTokenLost,
     /// A token whose client has been served already is lost.
     SurplusLost,
     LeftNotSent,
-    /// The coordinator is notified that a token has returned to its sender.
     LeftToNowhere,
-    /// Harmless, but it costs order: an idle token then goes to the oldest unbound waiter.
+    /// Harmless, but an idle token then goes to the oldest unbound waiter.
     FreeNotSent,
     BusyNotSent,
     /// All reports of one hold have the same number.
@@ -33,7 +31,6 @@ enum Fault {
     /// The role is both kept and passed on.
     RoleRetained,
     EarlyUpdateLost,
-    /// A former coordinator discards the updates it receives.
     LateUpdateLost,
     WithdrawalIgnored,
     TokenTwice,

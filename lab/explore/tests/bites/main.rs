@@ -1,5 +1,3 @@
-//! Each mutation of Fair-K, and of its form with late binding, fails the right check.
-
 mod late;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../mutated/mod.rs"]

@@ -11,20 +11,16 @@ pub enum Fault {
     /// The wrapper itself changes nothing.
     None,
     TokenTwice,
-    /// A *child* that arrives after its tail has left is discarded, and the token with it.
     LateChildLosesToken,
-    /// The coordinator assigns a requester and leaves the old tail in *token_locations*.
+    /// The coordinator leaves the old tail in *token_locations*.
     TailNotUpdated,
-    /// The coordinator sends *child* to the tail of the next queue.
     ChildToWrongTail,
     ChildForgotten,
-    /// A *child* that cannot be served at once is returned to its sender.
     ChildSentBack,
     /// A root that waits for the coordinator's role forgets its *next*.
     NextForgotten,
-    /// The coordinator assigns a requester and stays coordinator.
     CoordinatorRetained,
-    /// A forwarding node makes node 0 its parent instead of the requester.
+    /// A forwarding node makes node 0 its parent.
     ReversalToWrongPeer,
     /// A client that has to wait is granted as well.
     GrantWithoutToken,

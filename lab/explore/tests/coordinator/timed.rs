@@ -9,7 +9,6 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};
 
-/// Short spans, so that little happens within a lease.
 const TIMED: Config = Config {
     lease: Span::from_secs(3),
     term: Span::from_millis(3500),
@@ -77,7 +76,6 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
     stage
 }
 
-/// The mutation: a new coordinator does not wait for the old one's leases.
 #[test]
 fn coordinator_without_grace_gives_two_holders() {
     let stage = suspected(Span::from_millis(1990));

@@ -1,5 +1,5 @@
-//! Every rule is needed: without it, some order of events has a violation. The worlds and the shortest such runs are
-//! compared with the table in lab/docs/custody.md.
+//! Without each rule, some order of events has a violation. The shortest such runs are in the table of
+//! lab/docs/custody.md.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,6 @@ enum Fault {
     RegistryMutation(RegistryMutation),
 }
 
-/// The rule's name in the docs, the mutation, the world, and the expected violation.
 type Row = (&'static str, Fault, &'static str, fn(&Violation) -> bool);
 
 fn twice(violation: &Violation) -> bool {

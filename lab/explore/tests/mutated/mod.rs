@@ -7,12 +7,11 @@ use peerlock_protocols::{Cx, Effect, Input, Observe, Protocol, step};
 use peerlock_types::{PeerId, Ticket, Time};
 
 pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
-    /// Changes an input. Returns false to discard it.
+    /// Returns false to discard the input.
     fn goes_in(&mut self, _peer: &P, _input: &mut Input<P::Message, P::Timer>) -> bool {
         true
     }
 
-    /// Changes the effects, or the peer itself.
     fn comes_out(&mut self, step: Step<'_, P>);
 }
 

@@ -11,7 +11,6 @@ enum Fault {
     None,
     VoteForAll,
     ReleaseForgotten,
-    /// Replicas do not know the fencing numbers given so far.
     LevelForgotten,
     /// A replica does not ask its owner to yield to an earlier request.
     InquiryForgotten,

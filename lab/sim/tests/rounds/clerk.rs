@@ -1,5 +1,4 @@
-//! A simplistic protocol: the owner of one key keeps the only list. Correct without faults, except for a selectable
-//! defect.
+//! A protocol in which the owner of one key has the only queue. Correct without faults, except for a selectable defect.
 
 use std::collections::VecDeque;
 
@@ -18,11 +17,8 @@ pub enum Fault {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Message {
-    /// From a client to the clerk.
     Ask(Ticket),
-    /// The clerk's grant, with a fencing number.
     Come(Ticket, u64),
-    /// From a releasing client to the clerk.
     Done(Ticket),
 }
 
@@ -30,7 +26,6 @@ pub struct Clerk {
     me: PeerId,
     key: Key,
     fault: Fault,
-    /// The holder, then the waiting clients.
     list: VecDeque<(PeerId, Ticket)>,
     given: u64,
 }
