@@ -5,38 +5,32 @@ use peerlock_types::{PeerId, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    TooManyInside {
-        inside: usize,
-        slots: usize,
-    },
-    /// The slot does not exist or is held.
+    TooManyInside { inside: usize, slots: usize },
+    // The slot does not exist or is held.
     WrongSlot(PeerId, Grant),
-    /// Not above all earlier numbers of the slot, or another slot had it before.
+    // Not above all earlier numbers of the slot, or another slot had it before.
     Fencing(PeerId, Grant),
     NotWaiting(PeerId, Ticket),
-    Tokens {
-        found: usize,
-        expected: usize,
-    },
+    Tokens { found: usize, expected: usize },
     Coordinators(usize),
     ParentCycle(Vec<PeerId>),
     Unexpected(PeerId, &'static str),
     Panic(PeerId, String),
-    /// Two usable tokens, or one while the holder's peer is gone.
+    // Two usable tokens, or one while the holder's peer is gone.
     SlotTwice(u32),
-    /// Only optional events are left.
+    // Only optional events are left.
     SlotLost(u32),
-    /// With one slot.
+    // With one slot.
     OutOfOrder(PeerId, Ticket),
-    /// No message is under way, and slots are free.
+    // No message is under way, and slots are free.
     Idle(Vec<(PeerId, Ticket)>),
-    /// No event is left.
+    // No event is left.
     Stuck(Vec<(PeerId, Ticket)>),
-    /// Within the limits.
+    // Within the limits.
     Hopeless(Vec<(PeerId, Ticket)>),
-    /// A duplicated resize has undone the one after it.
+    // A duplicated resize has undone the one after it.
     Undone(u32),
-    /// These many steps lead back to the same state.
+    // These many steps lead back to the same state.
     Livelock(usize),
 }
 

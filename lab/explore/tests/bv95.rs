@@ -1,3 +1,5 @@
+//! BV95 in small worlds.
+
 use peerlock_explore::{Limits, World, explore};
 use peerlock_protocols::Bv95;
 use peerlock_protocols::bv95::{Config, Heuristic, Organisation};

@@ -52,36 +52,25 @@ pub type Broken = Box<str>;
 
 pub enum Event<'a, A: Actor> {
     Request(&'a Client),
-    /// The request is already removed from the ledger.
+    // The request is already removed from the ledger.
     Grant(&'a Client, Grant, &'a Ledger),
-    /// By release or loss.
+    // By release or loss.
     Leave(&'a Client),
-    /// By withdrawal, refusal or crash.
+    // By withdrawal, refusal or crash.
     GiveUp(&'a Client),
-    /// The peer is about to lose its memory.
+    // The peer is about to lose its memory.
     Reset(PeerId),
-    /// Its clients have left or given up just before.
+    // Its clients have left or given up just before.
     Crash(PeerId),
-    Send {
-        from: PeerId,
-        to: PeerId,
-        message: &'a A::Message,
-    },
-    /// Of the message sent last, unless it is lost.
-    OnWay {
-        from: PeerId,
-        arrives: Time,
-    },
-    /// Before the peer handles the message, which under faults may arrive twice.
-    Deliver {
-        from: PeerId,
-        to: PeerId,
-        message: &'a A::Message,
-    },
+    Send { from: PeerId, to: PeerId, message: &'a A::Message },
+    // Of the message sent last, unless it is lost.
+    OnWay { from: PeerId, arrives: Time },
+    // Before the peer handles the message, which under faults may arrive twice.
+    Deliver { from: PeerId, to: PeerId, message: &'a A::Message },
     Note(PeerId, &'a A::Note),
     Mark(Mark<'a>, &'a Ledger),
     Step(PeerId, &'a A),
-    /// No event is left. Not for a run that stops at a given moment.
+    // No event is left. Not for a run that stops at a given moment.
     End(&'a Ledger),
 }
 

@@ -1,3 +1,4 @@
+//! Fair-K: the paper's plateau, safety under jitter, and order.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::fair_k::Config;

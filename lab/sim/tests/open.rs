@@ -1,3 +1,4 @@
+//! Sigma and its strawman in an open workload.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod rough;

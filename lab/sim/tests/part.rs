@@ -1,3 +1,4 @@
+//! One part of a world in real time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::token::Layout;

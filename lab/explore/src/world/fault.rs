@@ -131,7 +131,7 @@ impl Cluster {
             }
             AdminCommand::Resize(slots, _) if slots == self.registry.slots => Ok(None),
             AdminCommand::Resize(_, looked) => {
-                match self.registry.may_resize(looked) || mutation == Some(RegistryMutation::ResizesLate) {
+                match looked >= self.registry.resized || mutation == Some(RegistryMutation::ResizesLate) {
                     true => Err(Violation::Undone(self.registry.slots)),
                     false => Ok(None),
                 }
@@ -329,7 +329,7 @@ impl<P: Explorable> World<P> {
                 let looked = cluster.registry.generation;
                 let event = cluster.registry.resize(slots, choice);
                 if cluster.left.repeats > 0 {
-                    cluster.registry.note_resized();
+                    cluster.registry.resized = cluster.registry.generation;
                     cluster.note_command(AdminCommand::Resize(slots, looked));
                 }
                 event

@@ -1,6 +1,6 @@
 use peerlock_types::Span;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub slots: usize,
     /// Of each peer's clients.
@@ -41,27 +41,8 @@ pub struct Limits {
 impl Limits {
     /// One request at each peer, and a reliable network that reorders.
     pub fn new(slots: usize) -> Self {
-        Self {
-            slots,
-            requests: 1,
-            clients: 1,
-            withdrawals: 0,
-            losses: 0,
-            duplications: 0,
-            timeouts: 0,
-            passes: 0,
-            longest_timer: Span::from_nanos(u64::MAX),
-            replicas: 0,
-            alike: false,
-            tidy: false,
-            resets: 0,
-            retirements: 0,
-            suspicions: 0,
-            unreachable: 0,
-            returns: 0,
-            ordered: false,
-            faults: None,
-        }
+        let longest_timer = Span::from_nanos(u64::MAX);
+        Self { slots, requests: 1, clients: 1, longest_timer, ..Self::default() }
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Registry {
     /// Valid sessions that were evicted and may not be notified yet.
     forced: Vec<Session>,
     /// The generation opened by the last resize, if commands may be duplicated.
-    resized: u64,
+    pub(super) resized: u64,
 }
 
 impl Registry {
@@ -220,15 +220,6 @@ impl Registry {
     pub(super) fn resize(&mut self, slots: u32, choice: usize) -> Option<RegistryEvent> {
         self.slots = slots;
         self.open(choice)
-    }
-
-    /// Called if a resize may be duplicated.
-    pub(super) fn note_resized(&mut self) {
-        self.resized = self.generation;
-    }
-
-    pub(super) fn may_resize(&self, looked: u64) -> bool {
-        looked >= self.resized
     }
 
     pub(super) fn expire(&mut self, at: usize) -> Option<RegistryEvent> {

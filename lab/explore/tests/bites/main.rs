@@ -1,3 +1,5 @@
+//! Each mutation fails the right check.
+
 mod late;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../mutated/mod.rs"]

@@ -20,7 +20,6 @@ impl Idle {
         Self { slots: slots.into(), inside: 0, waiting: 0, since: Time::ZERO, lost: 0 }
     }
 
-    /// Returns the lost share of all slot time until the last event, from 0 to 1.
     fn fraction(&self) -> f64 {
         let all = u128::from(self.slots) * u128::from(self.since.as_nanos());
         if all == 0 { 0.0 } else { self.lost as f64 / all as f64 }

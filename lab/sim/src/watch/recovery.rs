@@ -18,7 +18,6 @@ impl Recovery {
         Self { slots: slots as usize, inside: 0, crashed: None, took: None }
     }
 
-    /// Records the recovery if all slots are held, and have been since then.
     fn look(&mut self, since: Time) {
         let Some(crashed) = self.crashed else { return };
         if self.took.is_none() && self.inside >= self.slots {
@@ -64,7 +63,7 @@ mod tests {
     use crate::ideal::Ideal;
     use crate::ledger::Ledger;
 
-    /// Plays events of two slots held by two clients: crashes, releases and entries at given seconds.
+    /// Two slots are held by two clients. Events have a second.
     fn took(events: &[(u64, &str)]) -> Option<Span> {
         let mut watcher = Recovery::new(2);
         let watch: &mut dyn Watch<Bare<Ideal>> = &mut watcher;

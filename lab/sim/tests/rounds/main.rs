@@ -1,3 +1,4 @@
+//! Peers on an overlay in rounds.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod clerk;
