@@ -5,7 +5,7 @@ use peerlock_types::{PeerId, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    TooManyInside { inside: usize, slots: usize },
+    TooManyHolders { inside: usize, slots: usize },
     // The slot does not exist or is held.
     WrongSlot(PeerId, Grant),
     // Not above all earlier numbers of the slot, or another slot had it before.
@@ -37,7 +37,7 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooManyInside { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
+            Self::TooManyHolders { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
             Self::WrongSlot(peer, grant) => {
                 write!(f, "{peer} enters slot {}, which is held or does not exist", grant.slot)
             }

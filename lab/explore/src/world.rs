@@ -72,22 +72,28 @@ struct Local<P: Explorable> {
     is_forced: bool,
 }
 
+/// The effects of a step.
+pub(crate) type Effects<P> = Vec<Effect<<P as Protocol>::Message, <P as Protocol>::Timer>>;
+
 /// A peer's index, its state with the clients up to date, and the input to pass to it.
 type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Left {
-    withdrawals: u32,
-    losses: u32,
-    duplications: u32,
-    timeouts: u32,
-    passes: u32,
-    resets: u32,
-    retirements: u32,
-    suspicions: u32,
-    unreachable: u32,
-    returns: u32,
+/// Declares the limits that events use up.
+macro_rules! remaining {
+    ($($limit:ident),*) => {
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+        struct Left {
+            $($limit: u32),*
+        }
+
+        impl Left {
+            fn of(limits: &Limits) -> Self {
+                Self { $($limit: limits.$limit),* }
+            }
+        }
+    };
 }
+remaining!(withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, unreachable, returns);
 
 #[derive(PartialEq)]
 struct Rules {
@@ -131,20 +137,7 @@ impl<P: Explorable> World<P> {
             Local { peer, timers, asked: 0, waiting, inside, retired: false, session, is_up, is_forced }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
-        let Limits { retirements, suspicions, unreachable, returns, .. } = limits;
-        let left = Left {
-            withdrawals,
-            losses,
-            duplications,
-            timeouts,
-            passes,
-            resets,
-            retirements,
-            suspicions,
-            unreachable,
-            returns,
-        };
+        let left = Left::of(&limits);
         let cluster = limits.faults.map(|fault_actions| Arc::new(Cluster::new(&ids, &fault_actions, limits.slots)));
         let (rules, packets, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
         Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
@@ -324,11 +317,7 @@ impl<P: Explorable> World<P> {
     }
 
     /// Leaves the peer's effects in `effects`.
-    pub fn apply(
-        &mut self,
-        action: &Action<P::Timer>,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
+    pub fn apply(&mut self, action: &Action<P::Timer>, effects: &mut Effects<P>) -> Option<Violation> {
         effects.clear();
         let violation = match *action {
             Action::Fault(fault) => self.inject(fault, effects),
@@ -427,7 +416,7 @@ impl<P: Explorable> World<P> {
         at: usize,
         mut local: Local<P>,
         input: Input<P::Message, P::Timer>,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+        effects: &mut Effects<P>,
     ) -> Option<Violation> {
         let me = self.rules.ids[at];
         let mut rng = Rng::new(0);
@@ -536,7 +525,7 @@ impl<P: Explorable> World<P> {
         let alone = self.cluster.as_ref().map_or(0, |cluster| cluster.alone.len());
         let inside = alone + local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
         if inside > slots {
-            return Some(Violation::TooManyInside { inside, slots });
+            return Some(Violation::TooManyHolders { inside, slots });
         }
         if let Some(arrival) = self.peer(self.place(me)).arrival_of(ticket)
             && slots == 1

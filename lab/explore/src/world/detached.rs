@@ -5,11 +5,11 @@
 //! the slot over only after the registry has confirmed the end.
 
 use peerlock_protocols::registry::{Detached, Session};
-use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_protocols::{Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
 use super::fault::{AdminCommand, Cluster, Fault, RegistryMessage};
-use super::{Explorable, RegistryMutation, World};
+use super::{Effects, Explorable, RegistryMutation, World};
 use crate::Violation;
 
 impl Cluster {
@@ -129,13 +129,8 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    pub(super) fn end_detached(
-        &mut self,
-        at: usize,
-        fencing: u64,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
-        let (session, mutation) = (self.session(at), self.rules.limits.faults.and_then(|faults| faults.mutation));
+    pub(super) fn end_detached(&mut self, at: usize, fencing: u64, effects: &mut Effects<P>) -> Option<Violation> {
+        let session = self.session(at);
         let mut local = self.nodes[at].local.clone();
         let here = local.inside.extract_if(.., |(_, grant)| grant.fencing == fencing);
         let here: Vec<(Ticket, Grant)> = here.collect();
@@ -147,7 +142,7 @@ impl<P: Explorable> World<P> {
         cluster.unaware.push((session, ticket, grant));
         cluster.unaware.sort_unstable();
         cluster.send(RegistryMessage::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
-        if is_here && mutation == Some(RegistryMutation::HandsOnFirst) {
+        if is_here && cluster.registry.has(RegistryMutation::HandsOnFirst) {
             return self.step(at, local, Input::Release(ticket), effects);
         }
         self.set(at, local);
@@ -160,11 +155,10 @@ impl<P: Explorable> World<P> {
         from: Session,
         ticket: Ticket,
         it: Detached,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+        effects: &mut Effects<P>,
     ) -> Option<Violation> {
-        let mutation = self.rules.limits.faults.and_then(|faults| faults.mutation);
         let cluster = self.cluster_mut();
-        let event = cluster.registry.drop_detached(from, it.fencing, mutation);
+        let event = cluster.registry.drop_detached(from, it.fencing);
         event.into_iter().for_each(|event| cluster.send(RegistryMessage::RegistryEvent(event)));
         cluster.forget_unaware();
         let at = self.place(from.peer);

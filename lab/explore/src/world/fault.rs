@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
-use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_protocols::{Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
 use super::registry::Registry;
-use super::{Action, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
+use super::{Action, Effects, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
 use crate::Violation;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,11 +109,7 @@ impl Cluster {
     }
 
     /// The duplicate must have no effect.
-    fn repeat_command(
-        &mut self,
-        at: usize,
-        mutation: Option<RegistryMutation>,
-    ) -> Result<Option<RegistryEvent>, Violation> {
+    fn repeat_command(&mut self, at: usize) -> Result<Option<RegistryEvent>, Violation> {
         let command = self.commands.remove(at);
         self.left.repeats -= 1;
         if self.left.repeats == 0 {
@@ -122,7 +118,7 @@ impl Cluster {
         match command {
             AdminCommand::Evict(session, since) => {
                 let counts = self.registry.since(session) == Some(since);
-                if !counts && (mutation != Some(RegistryMutation::EvictsLate) || !self.registry.is_party(session)) {
+                if !counts && (!self.registry.has(RegistryMutation::EvictsLate) || !self.registry.is_party(session)) {
                     return Ok(None);
                 }
                 let [notified, opened] = self.registry.evict(session, 0);
@@ -131,7 +127,7 @@ impl Cluster {
             }
             AdminCommand::Resize(slots, _) if slots == self.registry.slots => Ok(None),
             AdminCommand::Resize(_, looked) => {
-                match looked >= self.registry.resized || mutation == Some(RegistryMutation::ResizesLate) {
+                match looked >= self.registry.resized || self.registry.has(RegistryMutation::ResizesLate) {
                     true => Err(Violation::Undone(self.registry.slots)),
                     false => Ok(None),
                 }
@@ -143,23 +139,22 @@ impl Cluster {
         }
     }
 
-    fn on_request(
-        &mut self,
-        from: Session,
-        registry_request: RegistryRequest,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    fn on_request(&mut self, from: Session, registry_request: RegistryRequest) -> Option<RegistryEvent> {
         let RegistryRequest::Quit { generation } = registry_request else {
-            return self.registry.grant(from, &registry_request, mutation);
+            return self.registry.grant(from, &registry_request);
         };
-        let [notified, opened] = self.registry.quit(from, generation, 0, mutation);
+        let [notified, opened] = self.registry.quit(from, generation, 0);
         notified.into_iter().for_each(|event| self.send(RegistryMessage::RegistryEvent(event)));
         opened
     }
 
-    fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) {
-        if self.registry.remove(generation, mutation) {
-            self.messages.retain(|message| !matches!(message, RegistryMessage::RegistryEvent(event) if event.kind == EventKind::Expelled));
+    fn remove(&mut self, generation: u64) {
+        if self.registry.remove(generation) {
+            let is_eviction = |message: &RegistryMessage| match message {
+                RegistryMessage::RegistryEvent(event) => event.kind == EventKind::Expelled,
+                _ => false,
+            };
+            self.messages.retain(|message| !is_eviction(message));
         }
     }
 }
@@ -267,12 +262,7 @@ impl<P: Explorable> World<P> {
         self.faults_of_detached(cluster, add);
     }
 
-    pub(super) fn inject(
-        &mut self,
-        fault: Fault,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
-        let mutation = self.rules.limits.faults.and_then(|fault_actions| fault_actions.mutation);
+    pub(super) fn inject(&mut self, fault: Fault, effects: &mut Effects<P>) -> Option<Violation> {
         let event = match fault {
             Fault::Receive(at) => match self.cluster_mut().messages.remove(at) {
                 RegistryMessage::RegistryEvent(event) => {
@@ -281,10 +271,10 @@ impl<P: Explorable> World<P> {
                     return if local.is_up { self.step(at, local, Input::RegistryEvent(event), effects) } else { None };
                 }
                 RegistryMessage::RegistryRequest(from, registry_request) => {
-                    self.cluster_mut().on_request(from, registry_request, mutation)
+                    self.cluster_mut().on_request(from, registry_request)
                 }
                 RegistryMessage::Remove(generation) => {
-                    self.cluster_mut().remove(generation, mutation);
+                    self.cluster_mut().remove(generation);
                     None
                 }
                 RegistryMessage::DropDetached(from, ticket, it) => {
@@ -300,7 +290,7 @@ impl<P: Explorable> World<P> {
                 cluster.messages.insert(at, cluster.messages[at].clone());
                 None
             }
-            Fault::Again(at) => match self.cluster_mut().repeat_command(at, mutation) {
+            Fault::Again(at) => match self.cluster_mut().repeat_command(at) {
                 Ok(event) => event,
                 Err(violation) => return Some(violation),
             },
@@ -311,7 +301,7 @@ impl<P: Explorable> World<P> {
             Fault::End(session, choice) => {
                 let registry = &mut self.cluster_mut().registry;
                 let is_asked = registry.is_party(session) && registry.coordinator != Some(session);
-                if mutation == Some(RegistryMutation::EndUnnoticed) && is_asked {
+                if registry.has(RegistryMutation::EndUnnoticed) && is_asked {
                     registry.forget(session)
                 } else {
                     registry.end(session, choice)
@@ -321,7 +311,7 @@ impl<P: Explorable> World<P> {
                 self.begin(at);
                 None
             }
-            Fault::TakeOver(at, choice) => self.take_over(at, choice, mutation),
+            Fault::TakeOver(at, choice) => self.take_over(at, choice),
             Fault::Resize(choice) => {
                 let slots = self.next_slots();
                 let cluster = self.cluster_mut();
@@ -409,11 +399,12 @@ impl<P: Explorable> World<P> {
         opened
     }
 
-    fn take_over(&mut self, at: usize, choice: usize, mutation: Option<RegistryMutation>) -> Option<RegistryEvent> {
+    fn take_over(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
         let old = self.session(at);
         let inside = self.nodes[at].local.inside.clone();
-        let inside = self.cluster_mut().leave_alone(old.peer, inside);
-        let known = if mutation == Some(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
+        let cluster = self.cluster_mut();
+        let inside = cluster.leave_alone(old.peer, inside);
+        let known = if cluster.registry.has(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
         let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
         let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
         let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
@@ -421,7 +412,7 @@ impl<P: Explorable> World<P> {
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.left.takeovers -= 1;
-        if mutation == Some(RegistryMutation::TakeOverUnnoticed) {
+        if cluster.registry.has(RegistryMutation::TakeOverUnnoticed) {
             cluster.registry.replace(old, new);
             return None;
         }

@@ -19,6 +19,7 @@ pub(super) struct Registry {
     forced: Vec<Session>,
     /// The generation opened by the last resize, if commands may be duplicated.
     pub(super) resized: u64,
+    mutation: Option<RegistryMutation>,
 }
 
 impl Registry {
@@ -34,7 +35,12 @@ impl Registry {
             detached: Vec::new(),
             forced: Vec::new(),
             resized: 0,
+            mutation: faults.mutation,
         }
+    }
+
+    pub(super) fn has(&self, mutation: RegistryMutation) -> bool {
+        self.mutation == Some(mutation)
     }
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = Session> {
@@ -70,12 +76,7 @@ impl Registry {
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind })
     }
 
-    pub(super) fn grant(
-        &mut self,
-        from: Session,
-        registry_request: &RegistryRequest,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    pub(super) fn grant(&mut self, from: Session, registry_request: &RegistryRequest) -> Option<RegistryEvent> {
         let at = self.sessions.iter().position(|&(session, _)| session == from)?;
         match registry_request {
             RegistryRequest::Join => {
@@ -88,17 +89,15 @@ impl Registry {
                     }
                 }
             }
-            RegistryRequest::Close { generation, remaining } => {
-                if *generation == self.generation {
-                    for (session, since) in &mut self.sessions {
-                        let is_old = |since: &mut u64| {
-                            *since < *generation || mutation == Some(RegistryMutation::CloseRemovesJoiners)
-                        };
-                        since.take_if(|since| is_old(since) && !remaining.contains(session));
-                    }
+            RegistryRequest::Close { generation, remaining } if *generation == self.generation => {
+                let removes_joiners = self.has(RegistryMutation::CloseRemovesJoiners);
+                for (session, since) in &mut self.sessions {
+                    let is_old = |since: u64| since < *generation || removes_joiners;
+                    since.take_if(|since| is_old(*since) && !remaining.contains(session));
                 }
                 None
             }
+            RegistryRequest::Close { .. } => None,
             RegistryRequest::Renumber { generation } => {
                 (*generation == self.generation).then(|| self.open(0)).flatten()
             }
@@ -107,18 +106,12 @@ impl Registry {
     }
 
     /// For the session and for the new coordinator.
-    pub(super) fn quit(
-        &mut self,
-        from: Session,
-        generation: u64,
-        choice: usize,
-        mutation: Option<RegistryMutation>,
-    ) -> [Option<RegistryEvent>; 2] {
+    pub(super) fn quit(&mut self, from: Session, generation: u64, choice: usize) -> [Option<RegistryEvent>; 2] {
         if !self.stands(from) {
             return [None, None];
         }
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
-        let is_due = generation == self.generation || mutation == Some(RegistryMutation::QuitsLate);
+        let is_due = generation == self.generation || self.has(RegistryMutation::QuitsLate);
         if !is_due || !self.is_party(from) {
             return [left(generation + u64::from(!is_due)), None];
         }
@@ -133,17 +126,16 @@ impl Registry {
     }
 
     /// R11. The next resource of this name starts in a later generation.
-    pub(super) fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) -> bool {
-        let is_unused =
-            generation == self.generation && self.is_left() || mutation == Some(RegistryMutation::RemovesUsed);
-        if !is_unused || !self.forced.is_empty() && mutation != Some(RegistryMutation::RemovesForced) {
+    pub(super) fn remove(&mut self, generation: u64) -> bool {
+        let is_unused = generation == self.generation && self.is_left() || self.has(RegistryMutation::RemovesUsed);
+        if !is_unused || !self.forced.is_empty() && !self.has(RegistryMutation::RemovesForced) {
             return false;
         }
         self.sessions.iter_mut().for_each(|(_, since)| *since = None);
         self.coordinator = None;
         self.detached.clear();
         self.forced.clear();
-        if mutation == Some(RegistryMutation::ForgetsFloor) {
+        if self.has(RegistryMutation::ForgetsFloor) {
             self.generation = 0;
         }
         true
@@ -232,15 +224,10 @@ impl Registry {
     }
 
     /// Requires that the session is valid and no later one has renewed the grant.
-    pub(super) fn drop_detached(
-        &mut self,
-        from: Session,
-        fencing: u64,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    pub(super) fn drop_detached(&mut self, from: Session, fencing: u64) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];
-        let is_renewed = last > from && mutation != Some(RegistryMutation::AttachesRenewed);
+        let is_renewed = last > from && !self.has(RegistryMutation::AttachesRenewed);
         if self.stands(from) && !is_renewed { self.expire(at) } else { None }
     }
 }

@@ -48,7 +48,7 @@ struct Broken {
 type Sent = Effect<Message, Never>;
 
 impl Mutation<FairKLate> for Broken {
-    fn goes_in(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
+    fn on_input(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
             (Fault::WithdrawalIgnored, Input::Release(ticket)) => !self.waiting.contains(ticket),
             (Fault::EarlyUpdateLost, Input::Message { message: Message::Update { .. }, .. }) => {
@@ -69,7 +69,7 @@ impl Mutation<FairKLate> for Broken {
         }
     }
 
-    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairKLate>) {
+    fn on_effects(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairKLate>) {
         let again = |effects: &mut Vec<Sent>, kind: fn(&Message) -> bool| {
             let sent: Vec<Sent> = effects.iter().filter(|effect| is_send(effect, kind)).cloned().collect();
             effects.extend(sent);

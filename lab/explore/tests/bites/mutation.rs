@@ -50,7 +50,7 @@ pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (Peer
 }
 
 impl Mutation<FairK> for Broken {
-    fn goes_in(&mut self, peer: &FairK, input: &mut Input<Message, Never>) -> bool {
+    fn on_input(&mut self, peer: &FairK, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
             (Fault::WithdrawalIgnored, Input::Release(ticket)) => self.inside.contains(ticket),
             (Fault::ReversalToWrongPeer, Input::Message { message: Message::Request(claim), .. })
@@ -63,7 +63,7 @@ impl Mutation<FairK> for Broken {
         }
     }
 
-    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairK>) {
+    fn on_effects(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairK>) {
         let message = match input {
             Input::Message { message, .. } => Some(message),
             _ => None,

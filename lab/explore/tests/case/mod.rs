@@ -5,7 +5,7 @@ use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, 
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_types::{PeerId, Span};
 
-pub type Outcome = Result<Explored, Box<Counterexample>>;
+pub use peerlock_explore::Outcome;
 
 /// `own` parses keys specific to a protocol.
 pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> bool) {
@@ -67,7 +67,7 @@ pub fn breaks(case: &str, outcome: Outcome) -> Box<Counterexample> {
 }
 
 pub fn is_two_inside(found: &Counterexample) {
-    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+    assert!(matches!(found.violation, Violation::TooManyHolders { inside: 2, slots: 1 }), "{found}");
 }
 
 pub fn is_stuck(found: &Counterexample) {

@@ -81,7 +81,7 @@ fn coordinator_without_grace_gives_two_holders() {
     let stage = suspected(Span::from_millis(1990));
     let found = explore_with_hope(&stage.world, MOST_STATES, u32::MAX).unwrap_err();
 
-    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+    assert!(matches!(found.violation, Violation::TooManyHolders { inside: 2, slots: 1 }), "{found}");
 }
 
 /// Replica 0 is reset at 3 s. At 5 s client 3 renews its lease with replica 1. At 7 s, when that may grant to others,

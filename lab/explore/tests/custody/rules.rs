@@ -20,7 +20,7 @@ enum Fault {
 type Row = (&'static str, Fault, &'static str, fn(&Violation) -> bool);
 
 fn twice(violation: &Violation) -> bool {
-    matches!(violation, Violation::SlotTwice(_) | Violation::TooManyInside { .. } | Violation::WrongSlot(..))
+    matches!(violation, Violation::SlotTwice(_) | Violation::TooManyHolders { .. } | Violation::WrongSlot(..))
 }
 
 fn waits_or_lost(violation: &Violation) -> bool {

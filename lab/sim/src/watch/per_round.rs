@@ -3,7 +3,7 @@ use std::mem::take;
 
 use peerlock_types::{PeerId, Span, Time};
 
-use super::burden::count_of;
+use super::traffic::count_of;
 use super::{Broken, Event, Mark, Watch};
 use crate::actor::{Actor, Routing};
 use crate::report::Sheet;

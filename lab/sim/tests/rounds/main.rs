@@ -118,11 +118,11 @@ fn without_drain_waiters_are_stuck() {
 #[test]
 fn each_mutation_is_detected() {
     for (fault, sentence) in [
-        (Fault::LetsEverybodyIn, "enters as holder 2 of 1"),
+        (Fault::TooManyHolders, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "requests were never served, the oldest by peer"),
-        (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer"),
-        (Fault::LetsInTwice, "which is not waiting there"),
-        (Fault::GetsNonsense, "got nonsense"),
+        (Fault::RepeatsFencing, "slot 0 gives fencing number 7 to peer"),
+        (Fault::GrantsTwice, "which is not waiting there"),
+        (Fault::UnexpectedMessage, "got nonsense"),
     ] {
         let error = clerk(&small(), fault).expect_err("the fault must be seen").to_string();
         assert!(error.contains(sentence), "{fault:?}: {error}");
@@ -134,14 +134,14 @@ fn each_mutation_is_detected() {
 #[test]
 fn each_fault_is_counted() {
     let count = |fault| clerk(&Rounds { count_violations: true, ..small() }, fault).unwrap();
-    let harm = count(Fault::LetsEverybodyIn).harm();
+    let harm = count(Fault::TooManyHolders).harm();
     assert!(harm.violations > 0 && harm.stuck == 0, "{harm:?}");
     let report = count(Fault::NeverGrants);
     assert_eq!((report.harm().stuck, report.entries), (report.numbers.count("asked in rounds"), 0));
     assert_eq!(report.steady_messages_per_entry(), None);
-    let harm = count(Fault::RepeatsItsNumber).harm();
+    let harm = count(Fault::RepeatsFencing).harm();
     assert!(harm.fencing_back > 0 && harm.violations == 0, "{harm:?}");
-    assert!(count(Fault::GetsNonsense).numbers.count("unexpected") > 0);
+    assert!(count(Fault::UnexpectedMessage).numbers.count("unexpected") > 0);
 }
 
 /// Grants after the last round do not count for the ratio either.
