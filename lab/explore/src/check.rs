@@ -5,46 +5,39 @@ use peerlock_types::{PeerId, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    TooManyInside {
-        inside: usize,
-        slots: usize,
-    },
-    /// A client entered a slot that does not exist or is held.
+    TooManyHolders { inside: usize, slots: usize },
+    // The slot does not exist or is held.
     WrongSlot(PeerId, Grant),
-    /// A fencing number that is not above all earlier ones of its slot, or that another slot had before.
+    // Not above all earlier numbers of the slot, or another slot had it before.
     Fencing(PeerId, Grant),
-    /// A grant for a client that does not wait.
     NotWaiting(PeerId, Ticket),
-    Tokens {
-        found: usize,
-        expected: usize,
-    },
+    Tokens { found: usize, expected: usize },
     Coordinators(usize),
     ParentCycle(Vec<PeerId>),
     Unexpected(PeerId, &'static str),
     Panic(PeerId, String),
-    /// A slot has two usable tokens, or one while its holder's peer is gone.
+    // Two usable tokens, or one while the holder's peer is gone.
     SlotTwice(u32),
-    /// Only optional events are left, and no peer has this slot's token.
+    // Only optional events are left.
     SlotLost(u32),
-    /// With one slot, a client entered before another with an earlier arrival number.
+    // With one slot.
     OutOfOrder(PeerId, Ticket),
-    /// No message is under way, slots are free, and these wait, in a protocol that excludes this.
+    // No message is under way, and slots are free.
     Idle(Vec<(PeerId, Ticket)>),
-    /// No event is left, and these still wait.
+    // No event is left.
     Stuck(Vec<(PeerId, Ticket)>),
-    /// No continuation within the limits serves all clients; these wait now.
+    // Within the limits.
     Hopeless(Vec<(PeerId, Ticket)>),
-    /// A duplicated resize has undone the one after it, which left this many slots.
+    // A duplicated resize has undone the one after it.
     Undone(u32),
-    /// These many steps lead back to the same state.
+    // These many steps lead back to the same state.
     Livelock(usize),
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooManyInside { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
+            Self::TooManyHolders { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
             Self::WrongSlot(peer, grant) => {
                 write!(f, "{peer} enters slot {}, which is held or does not exist", grant.slot)
             }
@@ -85,12 +78,11 @@ fn list<T: fmt::Display>(items: impl Iterator<Item = T>, between: &str) -> Strin
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
-/// The values of one peer that the checks need, computed when the peer changes.
+/// Computed when the peer changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
     tokens: usize,
     coordinator: bool,
-    /// For each tree, the index of the parent.
     parents: Box<[Option<usize>]>,
     slots: Vec<u32>,
 }
@@ -107,7 +99,6 @@ impl Summary {
     }
 }
 
-/// Checks all peers and messages together.
 pub(crate) fn invariants<'a, P: Observe>(
     any: &P,
     ids: &[PeerId],

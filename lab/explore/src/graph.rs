@@ -20,13 +20,13 @@ impl Graph {
         Self { numbers, fingerprints: vec![start], from: vec![0], first_step: Vec::new(), steps: Vec::new() }
     }
 
-    /// Moves to the next state: following steps start there.
+    /// Following steps start at the next state.
     pub(crate) fn next(&mut self) -> u32 {
         self.first_step.push(self.steps.len());
         self.first_step.len() as u32 - 1
     }
 
-    /// Adds a step to a state; true if the state is new.
+    /// True if the state is new.
     pub(crate) fn step_to(&mut self, fingerprint: u64) -> bool {
         let new = u32::try_from(self.states()).expect("four billion states would not have fit in memory");
         let entry = self.numbers.entry(fingerprint);
@@ -62,7 +62,7 @@ impl Graph {
         &self.steps[self.first_step[at as usize]..end]
     }
 
-    /// Returns a short cycle, if there is any: first and last state are the same.
+    /// First and last state are the same.
     pub(crate) fn cycle(&self) -> Option<Vec<u32>> {
         let start = self.state_on_cycle()?;
         let mut from = HashMap::new();
@@ -83,7 +83,6 @@ impl Graph {
         Some(cycle)
     }
 
-    /// Returns for each state whether one of `goals` is reachable.
     pub(crate) fn leads_to(&self, goals: impl Iterator<Item = u32>) -> Vec<bool> {
         // Sorted by target: the steps to state i are at indices first[i] to first[i + 1].
         let mut first = vec![0; self.states() + 1];

@@ -26,7 +26,7 @@ mod world;
 
 pub use check::Violation;
 pub use scenario::Scenario;
-pub use search::{Counterexample, Explored, explore, explore_with_hope, seek};
+pub use search::{Counterexample, Explored, Outcome, explore, explore_with_hope, seek};
 pub use trace::Trace;
 pub use walk::walk;
 pub use world::{

@@ -61,19 +61,18 @@ type Failure = Box<dyn Error>;
 pub struct Scenario<P: Explorable> {
     world_of: fn(&[&str]) -> Result<World<P>, String>,
     world: Option<World<P>>,
-    /// The messages under way in sending order, which a world does not keep.
+    /// In sending order, which a world does not keep.
     sent: Vec<Packet<P::Message>>,
     is_defect: bool,
     broken: Option<String>,
 }
 
 impl<P: Explorable + Display> Scenario<P> {
-    /// Creates a player. `world_of` makes a world from the words after `peers`.
     pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// Creates a player for scenarios of defects. The violation is part of the trace and its last event.
+    /// The violation is part of the trace and its last event.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }
@@ -121,7 +120,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Delivers the oldest deliverable message that matches `wanted`; false if there is none.
+    /// False if there is none.
     fn deliver(&mut self, wanted: impl Fn(&Packet<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let age = |packet| self.sent.iter().position(|sent| sent == packet);
@@ -169,23 +168,21 @@ impl<P: Explorable + Display> Scenario<P> {
         if let Some(broken) = &self.broken {
             return Err(format!("nothing comes after a violation: {broken}").into());
         }
+        let at = self.place(words.first());
         match name {
             "peers" => {
                 self.world = Some((self.world_of)(words)?);
                 self.sent.clear();
             }
-            "request" => {
-                let at = self.place(words.first())?;
-                self.step(&Action::Request(at), &mut trace)?;
-            }
+            "request" => self.step(&Action::Request(at?), &mut trace)?,
             "leave" => {
-                let at = self.place(words.first())?;
+                let at = at?;
                 let inside = self.world()?.inside(at).iter().map(|&(ticket, _)| ticket);
                 let ticket = pick(inside, words.get(1)).ok_or("no such client holds there")?;
                 self.step(&Action::Leave(at, ticket), &mut trace)?;
             }
             "withdraw" => {
-                let at = self.place(words.first())?;
+                let at = at?;
                 let waiting = self.world()?.waiting(at).iter().copied();
                 let ticket = pick(waiting, words.get(1)).ok_or("no such client waits there")?;
                 self.step(&Action::Withdraw(at, ticket), &mut trace)?;
@@ -201,24 +198,21 @@ impl<P: Explorable + Display> Scenario<P> {
                 }
             }
             "lose" => self.lose(self.ends(words)?, &mut trace)?,
-            "suspect" => {
-                let suspect = Action::Suspect(self.place(words.first())?, self.place(words.get(1))?);
-                self.step(&suspect, &mut trace)?;
-            }
+            "suspect" => self.step(&Action::Suspect(at?, self.place(words.get(1))?), &mut trace)?,
             "timer" => {
-                let at = self.place(words.first())?;
+                let at = at?;
                 let timer =
                     self.actions()?.into_iter().find(|action| matches!(action, Action::Fire(of, _) if *of == at));
                 self.step(&timer.ok_or("no timer is pending there")?, &mut trace)?;
             }
             "reset" => {
-                let reset = Action::Reset(self.place(words.first())?);
+                let reset = Action::Reset(at?);
                 if !self.actions()?.contains(&reset) {
                     return Err("there is no replica that may lose its memory".into());
                 }
                 self.step(&reset, &mut trace)?;
             }
-            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "receive" | "resize" | "expire" => {
+            "stop" | "end" | "begin" | "takeover" | "force" | "forget" | "detach" | "receive" | "resize" | "expire" => {
                 self.fault(name, words, &mut trace)?;
             }
             "stabilize" => {

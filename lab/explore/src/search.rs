@@ -22,9 +22,8 @@ use crate::{Action, Explorable, Trace, Violation, World};
 pub struct Explored {
     pub states: usize,
     pub steps: usize,
-    /// The states without actions; with a registry, without actions that happen unprompted.
+    /// With a registry, states without actions that happen unprompted.
     pub ends: usize,
-    /// The distance of the farthest state from the start.
     pub depth: usize,
 }
 
@@ -41,11 +40,14 @@ impl fmt::Display for Counterexample {
     }
 }
 
+/// The size of the graph, or a run that violates a property.
+pub type Outcome = Result<Explored, Box<Counterexample>>;
+
 /// Explores every state reachable from `start`.
 ///
 /// # Panics
 /// If there are more than `limit` states: the world is too large for a proof.
-pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored, Box<Counterexample>> {
+pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Outcome {
     search(start, limit, None, |_| true)
 }
 
@@ -53,11 +55,7 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
 ///
 /// # Panics
 /// As [`explore`].
-pub fn seek<P: Explorable>(
-    start: &World<P>,
-    limit: usize,
-    wanted: fn(&Violation) -> bool,
-) -> Result<Explored, Box<Counterexample>> {
+pub fn seek<P: Explorable>(start: &World<P>, limit: usize, wanted: fn(&Violation) -> bool) -> Outcome {
     search(start, limit, None, wanted)
 }
 
@@ -66,11 +64,7 @@ pub fn seek<P: Explorable>(
 ///
 /// # Panics
 /// As [`explore`].
-pub fn explore_with_hope<P: Explorable>(
-    start: &World<P>,
-    limit: usize,
-    reserve: u32,
-) -> Result<Explored, Box<Counterexample>> {
+pub fn explore_with_hope<P: Explorable>(start: &World<P>, limit: usize, reserve: u32) -> Outcome {
     search(start, limit, Some(reserve), |_| true)
 }
 
@@ -79,7 +73,7 @@ fn search<P: Explorable>(
     limit: usize,
     reserve: Option<u32>,
     wanted: fn(&Violation) -> bool,
-) -> Result<Explored, Box<Counterexample>> {
+) -> Outcome {
     let mut hopes = Vec::new();
     let mut graph = Graph::new(start.fingerprint());
     let mut frontier = VecDeque::from([(0, start.clone())]);
@@ -127,7 +121,6 @@ fn search<P: Explorable>(
 enum Hope {
     Fulfilled,
     Needed,
-    /// A client waits, but too few timers may still expire.
     CutOff,
 }
 
@@ -141,7 +134,6 @@ impl Hope {
     }
 }
 
-/// Finds the first state that must lead to a fulfilled one and does not.
 fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     let fulfilled = (0..).zip(hopes).filter(|(_, hope)| **hope == Hope::Fulfilled).map(|(at, _)| at);
     let leads_there = graph.leads_to(fulfilled);

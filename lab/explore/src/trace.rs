@@ -3,6 +3,7 @@ use std::fmt;
 use peerlock_protocols::Effect;
 use peerlock_types::{PeerId, Ticket};
 
+use crate::world::Effects;
 use crate::{Action, Explorable, Fault, Packet, Violation, World};
 
 /// A readable trace: an arrow is a message that arrived, other lines are events of clients and peers.
@@ -14,7 +15,7 @@ impl Trace {
         &mut self,
         world: &mut World<P>,
         action: &Action<P::Timer>,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+        effects: &mut Effects<P>,
     ) -> Option<Violation> {
         self.action(world, action);
         let peer = world.actor(action);

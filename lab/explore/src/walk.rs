@@ -66,7 +66,6 @@ fn is_certain<T>(action: &Action<T>) -> bool {
     }
 }
 
-/// Optional events except requests are rare, and so are releases of clients without a peer.
 fn is_rare<T>(action: &Action<T>) -> bool {
     match action {
         Action::Request(_) => false,

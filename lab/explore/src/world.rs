@@ -21,7 +21,6 @@ pub use self::limits::{FaultLimits, Limits, RegistryMutation};
 use crate::Violation;
 use crate::check::invariants;
 
-/// A protocol whose states can be compared and hashed, and whose messages can be sorted and printed.
 pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
@@ -42,10 +41,10 @@ pub enum Action<T> {
     Deliver(usize),
     Lose(usize),
     Duplicate(usize),
-    /// The network gives the message up before sending it and returns it to its sender.
+    /// The network gives the message up before sending it.
     Return(usize),
     Fire(usize, T),
-    /// Time advances to the next pending timer.
+    /// To the next pending timer.
     Pass,
     Reset(usize),
     Retire(usize),
@@ -60,9 +59,9 @@ pub enum Action<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// Pending timers and their due times; without time, all are due.
+    /// Without time, all are due.
     timers: Vec<(P::Timer, Time)>,
-    /// The number of requests made here, which is also the newest ticket.
+    /// Also the newest ticket.
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
@@ -73,22 +72,28 @@ struct Local<P: Explorable> {
     is_forced: bool,
 }
 
+/// The effects of a step.
+pub(crate) type Effects<P> = Vec<Effect<<P as Protocol>::Message, <P as Protocol>::Timer>>;
+
 /// A peer's index, its state with the clients up to date, and the input to pass to it.
 type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Left {
-    withdrawals: u32,
-    losses: u32,
-    duplications: u32,
-    timeouts: u32,
-    passes: u32,
-    resets: u32,
-    retirements: u32,
-    suspicions: u32,
-    unreachable: u32,
-    returns: u32,
+/// Declares the limits that events use up.
+macro_rules! remaining {
+    ($($limit:ident),*) => {
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+        struct Left {
+            $($limit: u32),*
+        }
+
+        impl Left {
+            fn of(limits: &Limits) -> Self {
+                Self { $($limit: limits.$limit),* }
+            }
+        }
+    };
 }
+remaining!(withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, unreachable, returns);
 
 #[derive(PartialEq)]
 struct Rules {
@@ -96,20 +101,19 @@ struct Rules {
     limits: Limits,
 }
 
-/// Peers, their clients and the messages between them, at one moment.
+/// Peers, their clients and the messages between them, at one moment. Clones share peers and messages until they
+/// change.
 ///
-/// Clones share peers and messages until they change. Time stays at [`Time::ZERO`] unless the limits let it pass: a
-/// protocol's safety must not depend on durations, so a pending timer may expire at any moment. Every step gets the
-/// same random numbers.
+/// Time stays at [`Time::ZERO`] unless the limits let it pass: a protocol's safety must not depend on durations, so a
+/// pending timer may expire at any moment. Every step gets the same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
     nodes: Vec<Arc<Node<P>>>,
-    /// In sending order per pair if the network is ordered, otherwise sorted: equal worlds then compare equal.
+    /// In sending order per pair if the network is ordered, otherwise sorted.
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     left: Left,
-    /// Sorted.
     grants: Vec<Grant>,
     /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
@@ -133,26 +137,13 @@ impl<P: Explorable> World<P> {
             Local { peer, timers, asked: 0, waiting, inside, retired: false, session, is_up, is_forced }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
-        let Limits { retirements, suspicions, unreachable, returns, .. } = limits;
-        let left = Left {
-            withdrawals,
-            losses,
-            duplications,
-            timeouts,
-            passes,
-            resets,
-            retirements,
-            suspicions,
-            unreachable,
-            returns,
-        };
+        let left = Left::of(&limits);
         let cluster = limits.faults.map(|fault_actions| Arc::new(Cluster::new(&ids, &fault_actions, limits.slots)));
         let (rules, packets, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
         Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
-    /// Returns all peers' IDs, in order.
+    /// In order.
     pub fn ids(&self) -> &[PeerId] {
         &self.rules.ids
     }
@@ -173,7 +164,7 @@ impl<P: Explorable> World<P> {
         self.now
     }
 
-    /// Returns the peer that an action affects: the receiver of a message; the first peer if there is none.
+    /// Returns the affected peer: the receiver of a message; the first peer if there is none.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
             Action::Pass => self.ids()[0],
@@ -220,7 +211,6 @@ impl<P: Explorable> World<P> {
         self.ids().iter().zip(&self.nodes).flat_map(at).collect()
     }
 
-    /// Returns how many timers may still expire, or how often time may still advance.
     pub fn timeouts_left(&self) -> u32 {
         if self.has_time() { self.left.passes } else { self.left.timeouts }
     }
@@ -229,13 +219,12 @@ impl<P: Explorable> World<P> {
         self.rules.limits.passes > 0
     }
 
-    /// Returns when the next timer is due, unless one is due now.
     fn next_due(&self) -> Option<Time> {
         let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
         due.filter(|due| *due > self.now)
     }
 
-    /// Whether timers are pending: if [`World::actions`] is empty, the limits have cut the world off.
+    /// If [`World::actions`] is empty and timers are pending, the limits have cut the world off.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
@@ -327,12 +316,8 @@ impl<P: Explorable> World<P> {
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
-    /// Applies `action` and checks the invariants. Leaves the peer's effects in `effects`.
-    pub fn apply(
-        &mut self,
-        action: &Action<P::Timer>,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
+    /// Leaves the peer's effects in `effects`.
+    pub fn apply(&mut self, action: &Action<P::Timer>, effects: &mut Effects<P>) -> Option<Violation> {
         effects.clear();
         let violation = match *action {
             Action::Fault(fault) => self.inject(fault, effects),
@@ -431,7 +416,7 @@ impl<P: Explorable> World<P> {
         at: usize,
         mut local: Local<P>,
         input: Input<P::Message, P::Timer>,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+        effects: &mut Effects<P>,
     ) -> Option<Violation> {
         let me = self.rules.ids[at];
         let mut rng = Rng::new(0);
@@ -524,7 +509,7 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// Checks exclusion, order and fencing of a grant. `local` is the peer's new state, which is not in the table yet.
+    /// `local` is the peer's new state, which is not in the table yet.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));
@@ -540,7 +525,7 @@ impl<P: Explorable> World<P> {
         let alone = self.cluster.as_ref().map_or(0, |cluster| cluster.alone.len());
         let inside = alone + local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
         if inside > slots {
-            return Some(Violation::TooManyInside { inside, slots });
+            return Some(Violation::TooManyHolders { inside, slots });
         }
         if let Some(arrival) = self.peer(self.place(me)).arrival_of(ticket)
             && slots == 1
@@ -587,8 +572,6 @@ impl<P: Explorable> World<P> {
         (inside < slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
     }
 
-    /// Returns the index of a peer.
-    ///
     /// # Panics
     /// If the peer is outside this world.
     pub fn place(&self, peer: PeerId) -> usize {

@@ -1,4 +1,4 @@
-//! BV95 in every order of events, in small worlds.
+//! BV95 in small worlds.
 
 use peerlock_explore::{Limits, World, explore};
 use peerlock_protocols::Bv95;

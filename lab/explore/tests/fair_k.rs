@@ -10,7 +10,6 @@ use peerlock_types::PeerId;
 
 const MOST_STATES: usize = 10_000_000;
 
-/// Default: one request at each peer, our form of Fair-K and unordered links.
 fn world(case: &str) -> World<FairK> {
     let (mut peers, mut config, mut limits) = (1, Config::REPAIRED, Limits::new(1));
     case::read(case, &mut limits, |key, value| {

@@ -1,10 +1,6 @@
-//! Fair-K with late binding in every order of events, in small worlds.
-//!
-//! **Size.** A hand-over sends three independent messages (`token`, `left`, `next`), each of which may stay under way
-//! until the end. These, not the peers' states, make the worlds large.
-//!
-//! **Termination.** `stay`, `turn`, `report` and `epoch` only grow: no state repeats, and an endless run would be a
-//! world with infinitely many states. An exploration that ends shows that there is none.
+//! Fair-K with late binding in every order of events. A hand-over sends three independent messages, each of which may
+//! stay under way until the end: these make the worlds large. `stay`, `turn`, `report` and `epoch` only grow, so an
+//! exploration that ends shows that every run does.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;
@@ -18,11 +14,10 @@ use peerlock_types::PeerId;
 
 const MOST_STATES: usize = 10_000_000;
 
-/// A term after which the coordinator's role never moves in worlds as small as these.
 const NEVER: u32 = 1000;
 
-/// Default: one request at each peer, unordered links and a fixed coordinator. With `term=1` the role moves after every
-/// entry; with `reach=1` successors are sent for one hand-over only; with `ahead`, with several slots, too.
+/// With `term=1` the role moves after every entry; with `reach=1` successors are sent for one hand-over only; with
+/// `ahead`, with several slots, too.
 fn world(case: &str) -> World<FairKLate> {
     let (mut peers, mut limits) = (1, Limits::new(1));
     let mut config = Config { term: NEVER, ..Config::default() };
@@ -91,7 +86,6 @@ fn withdrawals() {
     holds("peers=3 slots=2 withdrawals=1 ordered term=1");
 }
 
-/// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
 fn one_hand_over_ahead_suffices() {
     for reach in [1, 2] {
@@ -114,8 +108,6 @@ fn successors_with_several_slots() {
     holds("peers=2 slots=2 requests=2 clients=2 ahead reach=4");
 }
 
-/// A peer that leaves for good takes neither a token nor the role along, and does not block others.
-///
 /// Links are ordered. With reordering, a token can move back and forth between a holder and a former client of the
 /// departed peer while messages of the first move are under way.
 #[test]
@@ -130,7 +122,6 @@ fn retirements() {
     holds("peers=3 slots=1 retirements=1 withdrawals=1 ordered term=1");
 }
 
-/// A peer that is wrongly suspected is not harmed if none of its clients waits.
 #[test]
 fn suspicions() {
     for slots in [1, 2] {
@@ -165,7 +156,6 @@ fn one_peer_alone() {
     holds("peers=1 slots=2 requests=4 clients=4 withdrawals=2 term=1");
 }
 
-/// Larger worlds are in lab/docs/papers/fair-k-late.md.
 #[test]
 fn large_worlds_of_four() {
     holds("peers=4 slots=2 ordered term=1");

@@ -1,7 +1,5 @@
-//! The scenarios of every protocol, and tests that a wrong trace cannot become the expected one.
-//!
-//! After an intended change of traces: `UPDATE_GOLDENFILES=1 cargo test -p peerlock-explore --test scenarios`, then
-//! review the difference.
+//! The scenarios of every protocol. After an intended change of traces: `UPDATE_GOLDENFILES=1 cargo test -p
+//! peerlock-explore --test scenarios`, then review the difference.
 
 use std::fmt::Display;
 use std::fs;
@@ -21,7 +19,6 @@ use peerlock_protocols::{
 };
 use peerlock_types::{PeerId, Span};
 
-/// The peers, the layout, and further words.
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
 fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<'a>, String> {
@@ -35,7 +32,6 @@ fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<
     Ok((peers, Layout { root: PeerId::new(number(root)?), tokens }, switches))
 }
 
-/// Limits that never restrict a scenario.
 fn limits(slots: usize, ordered: bool) -> Limits {
     let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
     Limits { requests, clients, withdrawals, ordered, ..Limits::new(slots) }
@@ -204,7 +200,7 @@ fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
     Ok(World::new(limits, peers.map(|peer| (peer, Coordinator::new(peer, &places, config)))))
 }
 
-/// A world with one slot fewer than there are tokens, whose check fails on correct runs.
+/// One slot fewer than there are tokens: the check fails on correct runs.
 fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     let world = fair_k(words)?;
     let limits = Limits { slots: world.limits().slots - 1, ..*world.limits() };
@@ -305,7 +301,7 @@ fn play_in_strict_world() {
     }
 }
 
-/// Plays `script` with permission to rewrite it. Returns whether it passed, and the file afterwards.
+/// Returns whether `script` passed, and the file afterwards.
 fn rewrite(script: &str, by: &str) -> io::Result<(bool, String)> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("two_inside.scn");

@@ -1,8 +1,7 @@
 //! The speed of the simulator relative to a floor measured in the same run, and the cost of a peer.
 //!
 //! `cargo bench -p peerlock-sim`. The floor is the bare queue: as many events as the run has, each popped and pushed
-//! again while as many others wait. The floor sorts all events; the run sorts only those that are not messages, since
-//! these have equal delays. The ratio is the result; absolute numbers depend on the machine.
+//! again while as many others wait. The ratio is the result.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -17,7 +16,6 @@ use peerlock_sim::{Closed, Experiment, Faults, Hold, Links};
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const SLOTS: u32 = 3;
-/// Enough for a stable result in a tolerable time.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -32,7 +30,7 @@ fn main() {
     for (protocol, more) in [("Fair-K", None), ("late binding", Some("--late"))] {
         println!("\n{protocol}\n{:>9}  {:>14}  {:>16}", "peers", "bytes per peer", "million events/s");
         for peers in ["100", "1000", "10000", "100000", "1000000"] {
-            // A process of its own, so that its memory peak is its own.
+            // For a memory peak of its own.
             let me = std::env::current_exe().expect("the path of the benchmark");
             let status = Command::new(me).arg(format!("--peers={peers}")).args(more).status();
             assert!(status.is_ok_and(|status| status.success()), "the run of {peers} peers failed");
@@ -86,7 +84,6 @@ fn against_the_floor() {
     }
 }
 
-/// Pops and pushes as many events of the same size, with as many waiting as there are peers.
 fn floor(waiting: usize, events: u64) -> std::time::Duration {
     type Payload = [u64; 8];
     let mut rng = Rng::new(1);
@@ -94,7 +91,7 @@ fn floor(waiting: usize, events: u64) -> std::time::Duration {
     for number in 0..waiting as u64 {
         queue.push(Time::ZERO + rng.exponential(Span::from_secs(10)), [number; 8]);
     }
-    // The delays are drawn beforehand: the floor is the queue alone.
+    // The floor is the queue alone.
     let delays: Vec<Span> = (0..1024).map(|_| rng.exponential(Span::from_secs(10))).collect();
     let start = Instant::now();
     for number in 0..events as usize {
@@ -105,7 +102,6 @@ fn floor(waiting: usize, events: u64) -> std::time::Duration {
     start.elapsed()
 }
 
-/// Runs a protocol with a growing number of peers, and prints its line of the table.
 fn grow<P: Observe<Timer: std::hash::Hash>>(peers: usize, protocol: fn(usize) -> Vec<P>) {
     let entries = (200_000 / peers).max(1) as u32;
     let experiment = experiment(peers, entries);

@@ -1,10 +1,6 @@
-//! Seeded runs of Sigma with all faults, which count concurrent holders.
-//!
-//! `cargo run --release -p peerlock-sim --example fault_runs [RUNS [FIRST_SEED]]`
-//!
-//! First: runs until RUNS of them had fewer than 2m − n replicas reset within any one lease. None of these may have a
-//! violation; those of the others are counted. Then: the frequency of violations without protection, beside the
-//! probability of the paper's Figure 2.
+//! `cargo run --release -p peerlock-sim --example fault_runs [RUNS [FIRST_SEED]]`: seeded runs of Sigma with all
+//! faults, until RUNS of them had fewer than 2m − n replicas reset within any one lease; none of these may have a
+//! violation. Then the frequency of violations without protection, beside the paper's Figure 2.
 
 #[path = "../tests/rough/mod.rs"]
 mod rough;
@@ -19,7 +15,6 @@ use peerlock_types::Span;
 use rayon::prelude::*;
 use rough::Rough;
 
-/// The number of runs per batch.
 const BATCH: u64 = 500;
 
 fn main() -> ExitCode {
@@ -31,7 +26,6 @@ fn main() -> ExitCode {
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether no run within the bound had a violation.
 fn within_the_bound(wanted: u64, first: u64) -> bool {
     let (mut few, mut many) = ([0; 3], [0; 3]);
     let (mut seed, mut holds) = (first, true);
@@ -60,7 +54,7 @@ fn within_the_bound(wanted: u64, first: u64) -> bool {
     holds
 }
 
-/// Only resets, and clients that hold for two seconds; a vote is held for that and about a round trip more.
+/// A vote is held for the two seconds of the hold and about a round trip more.
 fn beside_the_formula() {
     println!("\n{:>8}  {:>6}  {:>9}  {:>22}  {:>10}", "quorum", "life", "entries", "violations per entry", "formula");
     for (n, m) in [(3, 2), (4, 3), (5, 3), (5, 4)] {
@@ -86,7 +80,6 @@ fn beside_the_formula() {
             let report = open.run(|me| Sigma::new(me, &replicas, Config::REPAIRED), |_| {});
             let report = report.unwrap_or_else(|failure| panic!("{failure}"));
             let (entries, violations) = (report.entries, report.harm().violations);
-            // From the vote to the RELEASE: the delay of the grant, the hold time, and the delay of the RELEASE.
             let forgets = 1.0 - (-2.2 / life as f64).exp();
             let (rate, formula) = (violations as f64 / entries as f64, quorum.broken(forgets));
             println!("{:>8}  {life:>4} s  {entries:>9}  {rate:>22.6}  {formula:>10.6}", format!("{m} of {n}"));

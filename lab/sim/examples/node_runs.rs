@@ -1,7 +1,5 @@
-//! Seeded runs of the product's peers with all tolerated faults.
-//!
-//! `cargo run -p peerlock-sim --example node_runs -- [storm] [RUNS [FIRST_SEED]]`, and to see every event of one:
-//! `cargo run -p peerlock-sim --example node_runs -- [storm] trace SEED`
+//! `cargo run -p peerlock-sim --example node_runs -- [storm] [RUNS [FIRST_SEED]]`: seeded runs of the product's peers
+//! with all tolerated faults. `[storm] trace SEED` prints every event of one.
 
 #[path = "../tests/nodes/plan.rs"]
 mod plan;

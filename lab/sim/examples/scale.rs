@@ -12,9 +12,9 @@ use peerlock_sim::workload::Visits;
 use peerlock_sim::{Faults, Nodes, Spells};
 use peerlock_types::Span;
 
-/// The number of peers with a data directory, which may vote.
+/// With a data directory.
 const KEEPERS: u64 = 100;
-/// The number of peers at which one last client requests each resource; all must be served.
+/// The number of peers at which one last client requests each resource.
 const LAST: u64 = 20;
 
 fn main() {
@@ -22,7 +22,7 @@ fn main() {
     let number = |at: usize, default| arguments.get(at).copied().unwrap_or(default);
     let (peers, resources, seconds, seed) = (number(0, 1000), number(1, 100), number(2, 60), number(3, 1));
     let millis = Span::from_millis;
-    // 500 peers start per second, and all run for a while before the first request.
+    // 500 peers start per second.
     let begin = Span::from_secs(peers / 500 + 20);
     let visits = Visits {
         resources: resources as usize,
@@ -42,7 +42,6 @@ fn main() {
         last_hosts: LAST,
         rift: false,
     };
-    // One in a hundred a minute, down for as long as a machine takes to start.
     let churn = Spells { every: Span::from_secs(60) * 100 / peers, last: Span::from_secs(20) };
     let faults = Faults {
         quiet: begin,
@@ -73,7 +72,6 @@ fn main() {
     for name in ["asked", "crashed", "lost", "notified", "served last", "longest standstill, ms"] {
         println!("{name}: {}", report.numbers.count(name));
     }
-    // Messages that keep connections alive are not included.
     let seconds = report.numbers.count("last came, ms") as f64 / 1000.0;
     let each = |count: u64| count as f64 / peers as f64 / seconds;
     for (kind, count) in &report.messages {
@@ -81,7 +79,6 @@ fn main() {
     }
 }
 
-/// Returns the peak memory of this process.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|row| row.strip_prefix("VmHWM:")).unwrap_or_default();

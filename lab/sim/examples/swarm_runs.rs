@@ -1,9 +1,6 @@
-//! Seeded runs of peers on overlays with all faults, which count concurrent holders and unserved clients.
-//!
-//! `cargo run --release -p peerlock-sim --example swarm_runs PROTOCOL [RUNS [FIRST_SEED]]`
-//!
-//! Runs until in RUNS of them fewer than 2m − n replicas of every resource lost their memory within any one lease. None
-//! of these may have a violation; those of the others are counted. With RUNS 1 the whole report of that seed is shown.
+//! `cargo run --release -p peerlock-sim --example swarm_runs PROTOCOL [RUNS [FIRST_SEED]]`: seeded runs of peers on
+//! overlays with all faults, until in RUNS of them fewer than 2m − n replicas of every resource lost their memory
+//! within any one lease; none of these may have a violation. With RUNS 1 the whole report is shown.
 
 #[path = "../tests/rough_swarm/mod.rs"]
 mod rough_swarm;
@@ -14,12 +11,10 @@ use peerlock_protocols::{Coordinator, E2e, NonE2e, Sigma, coordinator, e2e, non_
 use peerlock_sim::{Failure, Harm, Report, Rounds};
 use rayon::prelude::*;
 
-/// The number of runs per batch.
 const BATCH: u64 = 500;
 
 type Run = fn(&Rounds) -> Result<Report, Box<Failure>>;
 
-/// The protocols by name.
 const PROTOCOLS: &[(&str, Run)] = &[
     ("sigma", |rounds| {
         let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
@@ -60,7 +55,6 @@ fn play(run: Run, seed: u64) -> Report {
     run(&rough_swarm::draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
 }
 
-/// Whether no run within the bound had a violation.
 fn many(name: &str, run: Run, wanted: u64, first: u64) -> bool {
     let (mut few, mut runs, mut seed, mut holds) = (0, 0, first, true);
     let (mut within, mut beyond, mut events) = (Harm::default(), Harm::default(), 0);

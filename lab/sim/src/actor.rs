@@ -91,69 +91,42 @@ pub struct Cx<'a> {
 }
 
 pub enum Input<A: Actor> {
-    Request {
-        resource: usize,
-        ticket: Ticket,
-    },
-    /// Also withdraws a waiting request.
-    Release {
-        resource: usize,
-        ticket: Ticket,
-    },
-    Message {
-        from: PeerId,
-        message: A::Message,
-    },
+    Request { resource: usize, ticket: Ticket },
+    // Also withdraws a waiting request.
+    Release { resource: usize, ticket: Ticket },
+    Message { from: PeerId, message: A::Message },
     Timer(A::Timer),
-    /// A replica has lost its memory.
-    Reset {
-        incarnation: u64,
-    },
-    /// The oldest unconfirmed write is on the disk.
+    // A replica has lost its memory.
+    Reset { incarnation: u64 },
+    // The oldest unconfirmed write is on the disk.
     Written,
     Command(A::Command),
 }
 
 pub enum Effect<A: Actor> {
-    Send {
-        to: PeerId,
-        message: A::Message,
-    },
-    Grant {
-        ticket: Ticket,
-        grant: Grant,
-    },
+    /// Arrives as [`Input::Message`], unless it is lost.
+    Send { to: PeerId, message: A::Message },
+    /// Answers [`Input::Request`].
+    Grant { ticket: Ticket, grant: Grant },
     /// The end of a grant, by the peer's clock. The holder then leaves by itself; without an end it leaves when its
     /// peer crashes.
-    Until {
-        ticket: Ticket,
-        until: Time,
-    },
-    Lost {
-        ticket: Ticket,
-    },
-    Refused {
-        ticket: Ticket,
-    },
+    Until { ticket: Ticket, until: Time },
+    /// A holder has lost its slot.
+    Lost { ticket: Ticket },
+    /// A waiting request has ended.
+    Refused { ticket: Ticket },
     /// Replaces a pending timer of the same name.
-    SetTimer {
-        timer: A::Timer,
-        after: Span,
-    },
-    CancelTimer {
-        timer: A::Timer,
-    },
+    SetTimer { timer: A::Timer, after: Span },
+    /// Without effect if the timer is not pending.
+    CancelTimer { timer: A::Timer },
     /// Completes later and in order.
     Write(A::Write),
     /// Survives a crash of the peer but not of its machine. Takes effect immediately.
     WriteUnsynced(A::Write),
+    /// For watchers and the workload.
     Note(A::Note),
     /// Breaks a rule in a run without faults.
-    Unexpected {
-        why: &'static str,
-    },
+    Unexpected { why: &'static str },
     /// Ends the run. `what` follows "peer 7".
-    Impossible {
-        what: &'static str,
-    },
+    Impossible { what: &'static str },
 }

@@ -6,6 +6,8 @@ use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
+use crate::report::counts;
+
 /// Five mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
@@ -163,22 +165,21 @@ pub(crate) struct Injector {
     pub mishaps: Mishaps,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mishaps {
-    pub lost: u64,
-    pub twice: u64,
-    pub cut_off: u64,
-    pub held_up: u64,
-}
+counts!(pub(crate) struct Mishaps {
+    lost: "messages lost",
+    twice: "messages twice",
+    cut_off: "messages cut off",
+    held_up: "messages held up",
+});
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Condition {
-    frozen_until: Time,
-    cut_off_until: Time,
-    life: u32,
-    writes_until: Time,
-    slow_until: Time,
-    is_full: bool,
+pub(crate) struct Condition {
+    pub frozen_until: Time,
+    pub cut_off_until: Time,
+    pub life: u32,
+    pub writes_until: Time,
+    pub slow_until: Time,
+    pub is_full: bool,
 }
 
 impl Injector {
@@ -370,10 +371,6 @@ impl Injector {
         }
     }
 
-    pub fn life_of(&self, peer: PeerId) -> u32 {
-        self.condition(peer).life
-    }
-
     /// Returns when the write ends, the peer's life, and whether it fails.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
         let is_slow = now < self.condition(peer).slow_until;
@@ -381,14 +378,6 @@ impl Injector {
         let condition = self.condition_mut(peer);
         condition.writes_until = condition.writes_until.max(now) + takes;
         (condition.writes_until, condition.life, condition.is_full)
-    }
-
-    pub fn slow_down(&mut self, peer: PeerId, until: Time) {
-        self.condition_mut(peer).slow_until = until;
-    }
-
-    pub fn fill_up(&mut self, peer: PeerId) {
-        self.condition_mut(peer).is_full = true;
     }
 
     pub fn part(&mut self, until: Time) -> u64 {
@@ -432,11 +421,11 @@ impl Injector {
         Some(clock(peer.get()))
     }
 
-    fn condition(&self, peer: PeerId) -> Condition {
+    pub fn condition(&self, peer: PeerId) -> Condition {
         self.conditions.get(peer.index()).copied().unwrap_or_default()
     }
 
-    fn condition_mut(&mut self, peer: PeerId) -> &mut Condition {
+    pub fn condition_mut(&mut self, peer: PeerId) -> &mut Condition {
         if self.conditions.len() <= peer.index() {
             self.conditions.resize(peer.index() + 1, Condition::default());
         }

@@ -16,9 +16,9 @@ pub(crate) struct Hosts<A: Actor> {
 }
 
 /// Of a permanent peer, with pending writes, oldest first.
-struct Storage<A: Actor> {
-    disk: A::Disk,
-    under_way: VecDeque<A::Write>,
+pub(crate) struct Storage<A: Actor> {
+    pub disk: A::Disk,
+    pub under_way: VecDeque<A::Write>,
 }
 
 impl<A: Actor> Hosts<A> {
@@ -83,16 +83,8 @@ impl<A: Actor> Hosts<A> {
         &self.disks[peer.index()].disk
     }
 
-    pub fn begin_write(&mut self, peer: PeerId, write: A::Write) {
-        self.disks[peer.index()].under_way.push_back(write);
-    }
-
-    pub fn write_unsynced(&mut self, peer: PeerId, write: A::Write) {
-        A::write(&mut self.disks[peer.index()].disk, write);
-    }
-
-    pub fn reboot(&mut self, peer: PeerId) {
-        A::reboot(&mut self.disks[peer.index()].disk);
+    pub fn storage(&mut self, peer: PeerId) -> &mut Storage<A> {
+        &mut self.disks[peer.index()]
     }
 
     pub fn finish_write(&mut self, peer: PeerId) {
@@ -107,10 +99,6 @@ impl<A: Actor> Hosts<A> {
         let was_writing = first.is_some();
         first.into_iter().for_each(|write| A::tear(disk, write, rng));
         was_writing
-    }
-
-    pub fn lose_disk(&mut self, peer: PeerId) {
-        A::lose(&mut self.disks[peer.index()].disk);
     }
 
     pub fn put_back(&mut self, peer: PeerId, actor: A) {

@@ -18,12 +18,8 @@ pub use matrix::{Matrix, MatrixError, Table};
 #[derive(Clone, Debug)]
 pub enum Latency {
     Constant(Span),
-    /// The same both ways.
     PerPair(PerPair),
-    PerMessage {
-        low: Span,
-        high: Span,
-    },
+    PerMessage { low: Span, high: Span },
     Matrix(Matrix),
     King(King),
 }
@@ -96,18 +92,15 @@ fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
+    /// `constant:1s`
     Constant(Span),
     /// Drawn once per pair.
-    Uniform {
-        low: Span,
-        high: Span,
-    },
+    Uniform { low: Span, high: Span },
     /// Drawn for every message.
-    Jitter {
-        low: Span,
-        high: Span,
-    },
+    Jitter { low: Span, high: Span },
+    /// See [`King`].
     King,
+    /// `matrix:FILE`
     Matrix(PathBuf),
 }
 
@@ -118,37 +111,30 @@ impl Model {
     }
 
     pub fn load(&self, peers: usize) -> Result<Network, MatrixError> {
-        Ok(Network(match self {
-            Self::Constant(delay) => Source::Constant(*delay),
-            Self::Uniform { low, high } => Source::Uniform { low: *low, high: *high },
-            Self::Jitter { low, high } => Source::Jitter { low: *low, high: *high },
-            Self::King => Source::King,
-            Self::Matrix(file) => Source::Matrix(Arc::new(Table::read(file, peers)?)),
-        }))
+        let table = match self {
+            Self::Matrix(file) => Some(Arc::new(Table::read(file, peers)?)),
+            _ => None,
+        };
+        Ok(Network { model: self.clone(), table })
     }
 }
 
 /// Each trial draws its own hosts and pairs.
 #[derive(Clone, Debug)]
-pub struct Network(Source);
-
-#[derive(Clone, Debug)]
-enum Source {
-    Constant(Span),
-    Uniform { low: Span, high: Span },
-    Jitter { low: Span, high: Span },
-    King,
-    Matrix(Arc<Table>),
+pub struct Network {
+    model: Model,
+    table: Option<Arc<Table>>,
 }
 
 impl Network {
     pub fn latency(&self, peers: usize, seed: u64) -> Latency {
-        match &self.0 {
-            Source::Constant(delay) => Latency::Constant(*delay),
-            Source::Uniform { low, high } => Latency::PerPair(PerPair::new(*low, *high, seed)),
-            Source::Jitter { low, high } => Latency::PerMessage { low: *low, high: *high },
-            Source::King => Latency::King(King::new(peers, seed)),
-            Source::Matrix(table) => Latency::Matrix(table.draw(peers, seed)),
+        match (&self.model, &self.table) {
+            (Model::Constant(delay), _) => Latency::Constant(*delay),
+            (Model::Uniform { low, high }, _) => Latency::PerPair(PerPair::new(*low, *high, seed)),
+            (Model::Jitter { low, high }, _) => Latency::PerMessage { low: *low, high: *high },
+            (Model::Matrix(_), Some(table)) => Latency::Matrix(table.draw(peers, seed)),
+            (Model::King, _) => Latency::King(King::new(peers, seed)),
+            (Model::Matrix(_), None) => unreachable!("a matrix is loaded with its table"),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     #[inline]
-    pub(crate) fn inject(&mut self, ticket: Ticket) -> Option<Client> {
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Client> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
         let client = self.open.get_mut(usize::try_from(at).ok()?)?.take()?;
         self.waiting -= 1;
@@ -75,15 +75,15 @@ mod tests {
         let tickets = [ask(0), ask(1), ask(2), ask(3)];
         assert_eq!(tickets.map(Ticket::get), [1, 2, 3, 4]);
 
-        assert_eq!(ledger.inject(tickets[1]).map(|client| client.peer), Some(PeerId::new(1)));
-        assert_eq!(ledger.inject(tickets[1]), None, "granted twice");
+        assert_eq!(ledger.take(tickets[1]).map(|client| client.peer), Some(PeerId::new(1)));
+        assert_eq!(ledger.take(tickets[1]), None, "granted twice");
         assert_eq!(ledger.oldest().map(|client| client.ticket), Some(tickets[0]));
 
-        assert!(ledger.inject(tickets[0]).is_some());
+        assert!(ledger.take(tickets[0]).is_some());
         assert_eq!(ledger.oldest().map(|client| client.ticket), Some(tickets[2]));
-        assert_eq!(ledger.inject(tickets[0]), None, "long gone");
-        assert_eq!(ledger.inject(Ticket::NONE), None);
-        assert_eq!(ledger.inject(Ticket::new(9)), None, "never asked for");
+        assert_eq!(ledger.take(tickets[0]), None, "long gone");
+        assert_eq!(ledger.take(Ticket::NONE), None);
+        assert_eq!(ledger.take(Ticket::new(9)), None, "never asked for");
         assert_eq!(ledger.get(tickets[3]).map(|client| client.peer), Some(PeerId::new(3)));
         assert_eq!((ledger.get(tickets[1]), ledger.get(Ticket::new(9))), (None, None));
         assert_eq!((ledger.waiting(), ledger.iter().count()), (2, 2));

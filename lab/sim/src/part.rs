@@ -1,13 +1,11 @@
 //! Runs of a world in several processes and in real time: the interface of one process's part to the others, and the
-//! records that are checked together afterwards.
+//! records that are checked together afterwards. See `world/part.rs`.
 //!
 //! ```text
 //!    World ──Arrive is due──► Outside ──bytes──► Outside ──Came::Message──► World of another process
 //!      │
-//!      └──on_grant, on_send …──► Recorder ──Record──► World::replay ──on_grant, on_send …──► the usual watchers
+//!      └──Event──► Recorder ──Record──► World::replay ──Event──► the usual watchers
 //! ```
-//!
-//! The event loop, workloads, timers, delays and faults are those of the simulator. See `world/part.rs`.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
@@ -69,49 +67,20 @@ pub trait Wire: Serialize + DeserializeOwned {}
 
 impl<T: Serialize + DeserializeOwned> Wire for T {}
 
-/// Tickets are local to the process.
+/// Tickets are local to the process. There are no further records of the clients of a killed peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<M, N> {
-    Asked {
-        peer: PeerId,
-        ticket: Ticket,
-        resource: usize,
-    },
-    Entered {
-        peer: PeerId,
-        ticket: Ticket,
-        grant: Grant,
-    },
-    Left {
-        peer: PeerId,
-        ticket: Ticket,
-    },
-    GaveUp {
-        peer: PeerId,
-        ticket: Ticket,
-    },
+    Asked { peer: PeerId, ticket: Ticket, resource: usize },
+    Entered { peer: PeerId, ticket: Ticket, grant: Grant },
+    Left { peer: PeerId, ticket: Ticket },
+    GaveUp { peer: PeerId, ticket: Ticket },
     Reset(PeerId),
-    /// There are no further records of its clients.
     Killed(PeerId),
     Crashed(PeerId),
-    Sent {
-        from: PeerId,
-        to: PeerId,
-        message: M,
-    },
-    OnWay {
-        from: PeerId,
-        arrives: Time,
-    },
-    Delivered {
-        from: PeerId,
-        to: PeerId,
-        message: M,
-    },
-    Noted {
-        peer: PeerId,
-        note: N,
-    },
+    Sent { from: PeerId, to: PeerId, message: M },
+    OnWay { from: PeerId, arrives: Time },
+    Delivered { from: PeerId, to: PeerId, message: M },
+    Noted { peer: PeerId, note: N },
     Round(Vec<PeerId>),
     Skipped,
     Drain(Vec<PeerId>),

@@ -3,6 +3,7 @@ mod numbers;
 use peerlock_types::Span;
 
 pub use numbers::Numbers;
+pub(crate) use numbers::counts;
 
 use crate::statistics::{self, Summary};
 use crate::watch::{Cost, Flow, Received, Round};

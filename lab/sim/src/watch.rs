@@ -7,81 +7,60 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-mod burden;
 mod costs;
 mod exclusion;
 mod fencing;
 mod generations;
-mod idle;
 mod memory;
-mod messages;
-mod order;
 mod passing;
 mod per_round;
 mod queued;
-mod recovery;
 mod resets;
-mod standstill;
 mod structure;
 mod trace;
+mod traffic;
+mod usage;
 mod waits;
-mod window;
 
-pub use burden::Burden;
 pub use costs::{Cost, Costs};
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use generations::Generations;
-pub use idle::Idle;
 pub use memory::Memory;
-pub use messages::Messages;
-pub use order::Order;
-pub use passing::Passing;
+pub use passing::{Order, Passing};
 pub use per_round::{PerRound, Received, Round};
 pub use queued::Queued;
-pub use recovery::Recovery;
 pub use resets::Resets;
-pub use standstill::Standstill;
 pub use structure::Structure;
 pub use trace::Trace;
+pub use traffic::{Burden, Messages, Window};
+pub use usage::{Idle, Recovery, Standstill};
 pub use waits::{Flow, Waits};
-pub use window::Window;
 
 /// One word on the stack, since every step returns it.
 pub type Broken = Box<str>;
 
 pub enum Event<'a, A: Actor> {
     Request(&'a Client),
-    /// The request is already removed from the ledger.
+    // The request is already removed from the ledger.
     Grant(&'a Client, Grant, &'a Ledger),
-    /// By release or loss.
+    // By release or loss.
     Leave(&'a Client),
-    /// By withdrawal, refusal or crash.
+    // By withdrawal, refusal or crash.
     GiveUp(&'a Client),
-    /// The peer is about to lose its memory.
+    // The peer is about to lose its memory.
     Reset(PeerId),
-    /// Its clients have left or given up just before.
+    // Its clients have left or given up just before.
     Crash(PeerId),
-    Send {
-        from: PeerId,
-        to: PeerId,
-        message: &'a A::Message,
-    },
-    /// Of the message sent last, unless it is lost.
-    OnWay {
-        from: PeerId,
-        arrives: Time,
-    },
-    /// Before the peer handles the message, which under faults may arrive twice.
-    Deliver {
-        from: PeerId,
-        to: PeerId,
-        message: &'a A::Message,
-    },
+    Send { from: PeerId, to: PeerId, message: &'a A::Message },
+    // Of the message sent last, unless it is lost.
+    OnWay { from: PeerId, arrives: Time },
+    // Before the peer handles the message, which under faults may arrive twice.
+    Deliver { from: PeerId, to: PeerId, message: &'a A::Message },
     Note(PeerId, &'a A::Note),
     Mark(Mark<'a>, &'a Ledger),
     Step(PeerId, &'a A),
-    /// No event is left. Not for a run that stops at a given moment.
+    // No event is left. Not for a run that stops at a given moment.
     End(&'a Ledger),
 }
 
@@ -148,7 +127,7 @@ watch_together!(B 0 C 1 D 2 E 3 F 4);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7);
 watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7 J 8 K 9 L 10);
 
-/// An observer is outside the hot path and sees each event first.
+/// An observer sees each event first, except steps. It is outside the hot path.
 pub(crate) struct Watchers<'a, A: Actor, W> {
     pub observer: Option<&'a mut (dyn Watch<A> + 'a)>,
     pub rules: W,

@@ -1,22 +1,18 @@
 //! The event loop of the simulator. Peers, workload, faults and watchers are parameters.
 //!
 //! ```text
-//!    Workload ──request, leave, crash─►┐             ┌──on_grant, on_send, at_end …──► Watch
+//!    Workload ──ask, leave, crash─────►┐             ┌──Event──► Watch
 //!        ▲                             │             │
 //!        └──on_entered, on_over────────┤    World    ├──Input──► Actor
 //!                                      │             │◄─Effect──┘
 //!    Faults ──lose, duplicate, freeze─►┘             └──arrival──► Latency
 //! ```
 //!
-//! - **A kind of peer** is an [`Actor`]; `actor/bare.rs` is the shortest.
-//! - **A workload** is a [`Workload`]. Its functions receive the whole world, of which it is the field `load`.
-//! - **A fault** is a field of [`Faults`], a random stream in `Injector` and the place here where it is injected. It
-//!   uses the next free stream number: existing streams must not move.
-//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`. It writes its counts into a
-//!   [`Sheet`](crate::report::Sheet), which the [`Report`](crate::Report) merges by name.
+//! A fault is a field of [`Faults`], a random stream in `Injector` and the place here where it is injected. It uses the
+//! next free stream number: existing streams must not move. A fault that is off draws nothing.
 //!
 //! Random streams of a run: 0 workload, 1 network, 2 peers, 3 the first faults, 4 and 5 rounds, 6 to 12 further faults,
-//! 13 disks, 14 outages, 15 lost and bad disks, 16 reboots. A fault that is off draws nothing.
+//! 13 disks, 14 outages, 15 lost and bad disks, 16 reboots.
 
 mod check;
 mod clients;
@@ -26,12 +22,12 @@ mod part;
 mod tally;
 
 use std::collections::BTreeMap;
+use std::iter::repeat;
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
 pub use check::Violation;
-pub(crate) use tally::{COUNTS, Counts};
 
 use self::clients::End;
 use self::event::Scheduled;
@@ -49,10 +45,8 @@ use crate::timers::Timers;
 use crate::watch::{Broken, Event, Mark, Watch, Watchers};
 use crate::workload::Workload;
 
-/// Makes a peer from its number and its disk.
 pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
 
-/// The parameters of a world, without its workload and watchers.
 pub struct Setup<'a, A: Actor> {
     pub latency: Latency,
     pub links: Links,
@@ -62,11 +56,9 @@ pub struct Setup<'a, A: Actor> {
     pub is_lenient: bool,
     /// The mean duration of a disk write; exponential.
     pub disk: Span,
-    /// Makes a peer that joins later or restarts.
     pub make: Make<'a, A>,
 }
 
-/// One run: the peers, their workload and the watchers.
 pub struct World<'a, A: Actor, L: Workload<A>> {
     watch: Watchers<'a, A, L::Watch>,
     pub load: L,
@@ -78,7 +70,7 @@ pub struct World<'a, A: Actor, L: Workload<A>> {
     pub(crate) ledger: Ledger,
     /// In no order.
     pub(crate) inside: Vec<Client>,
-    /// The end of each holder's grant, as last reported to it.
+    /// As last reported to each holder.
     ends: BTreeMap<Ticket, End>,
     timers: Timers<A::Timer>,
     now: Time,
@@ -90,14 +82,13 @@ pub struct World<'a, A: Actor, L: Workload<A>> {
     tally: Tally,
     peers_rng: Rng,
     disk_rng: Rng,
-    /// The number of queued random faults.
     faults_to_come: usize,
     /// Nothing but random faults is queued.
     pub(crate) has_come_to_rest: bool,
-    /// The peers that run in this process, if others run elsewhere.
+    /// If other processes run peers, too.
     share: Option<Share>,
-    /// The counts of those other processes.
-    counted: Counts,
+    /// Of those other processes.
+    counted: Vec<u64>,
 }
 
 impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
@@ -126,11 +117,11 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
             faults_to_come: 0,
             has_come_to_rest: false,
             share: None,
-            counted: [0; COUNTS],
+            counted: Vec::new(),
         }
     }
 
-    /// Adds a watcher that receives each event before all others, such as a trace.
+    /// The observer sees each event before the watchers.
     pub fn observe(&mut self, observer: &'a mut (dyn Watch<A> + 'a)) {
         self.watch.observer = Some(observer);
     }
@@ -146,12 +137,11 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     fn play(&mut self) -> Result<(), Broken> {
         L::start(self)?;
         self.first_fault()?;
-        let most = check::most_queued(self.hosts.residents());
         while let Some(at) = self.queue.first() {
             if L::is_over(self, at) {
                 break;
             }
-            check::comes_to_an_end(self.queue.len() - 1, most)?;
+            check::comes_to_an_end(self.queue.len() - 1, self.hosts.residents())?;
             self.now = at;
             self.events += 1;
             match self.queue.take_message() {
@@ -165,10 +155,10 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         if L::SERVES_ALL { self.watch.on(self.now, Event::End(&self.ledger)) } else { Ok(()) }
     }
 
-    /// Returns the results of this run, which had this many resources.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
-        for ((name, count), elsewhere) in self.counts().into_iter().zip(self.counted) {
+        let elsewhere = self.counted.iter().copied().chain(repeat(0));
+        for ((name, count), elsewhere) in self.counts().into_iter().zip(elsewhere) {
             sheet.numbers.sum(name, count + elsewhere);
         }
         sheet.events = self.events;
@@ -177,8 +167,8 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         sheet
     }
 
-    fn counts(&self) -> [(&'static str, u64); COUNTS] {
-        self.tally.counts(self.injector.mishaps)
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        [self.tally.named(), self.injector.mishaps.named()].concat()
     }
 
     /// Out of line, so that the loop inlines [`World::happen`].
@@ -203,7 +193,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
                 None => Ok(()),
             },
             Scheduled::Leave { ticket, .. } => self.leave(ticket),
-            Scheduled::Written { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
+            Scheduled::Written { peer, life, .. } if life != self.injector.condition(peer).life => Ok(()),
             Scheduled::Written { peer, fails: true, .. } => self.write_fails(peer),
             Scheduled::Written { peer, .. } => {
                 self.hosts.finish_write(peer);
@@ -211,7 +201,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
             }
             Scheduled::End(ticket) => self.end(ticket),
             // Events deferred for a process that has crashed are lost with it.
-            Scheduled::Thawed { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
+            Scheduled::Thawed { peer, life, .. } if life != self.injector.condition(peer).life => Ok(()),
             Scheduled::Thawed { event, .. } => self.happen_after_all(*event),
             Scheduled::Workload(event) => L::happen(self, event),
             Scheduled::CrashOf { peer, ticket } => {
@@ -244,7 +234,6 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         }
     }
 
-    /// Delivers a message, unless the receiver is frozen or absent.
     #[inline(always)]
     fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         check::has_time(self.now)?;
@@ -270,10 +259,9 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         self.arrive(from, to, message)
     }
 
-    /// Defers an event of a frozen peer until it thaws.
     #[cold]
     fn happen_at(&mut self, at: Time, peer: PeerId, event: Scheduled<A, L::Event>) {
-        let life = self.injector.life_of(peer);
+        let life = self.injector.condition(peer).life;
         self.queue.push(at, Scheduled::Thawed { peer, life, event: Box::new(event) });
     }
 
@@ -307,7 +295,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {
-            Some(actor) => self.watch.on(self.now, Event::Step(peer, actor)),
+            Some(actor) => self.watch.rules.on(self.now, Event::Step(peer, actor)),
             None => Ok(()),
         }
     }
@@ -333,12 +321,12 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
             Effect::Write(write) => {
                 let takes = self.disk_rng.exponential(self.disk);
                 let (at, life, fails) = self.injector.write(self.now, peer, takes);
-                self.hosts.begin_write(peer, write);
+                self.hosts.storage(peer).under_way.push_back(write);
                 self.queue.push(at, Scheduled::Written { peer, life, fails });
                 Ok(())
             }
             Effect::WriteUnsynced(write) => {
-                self.hosts.write_unsynced(peer, write);
+                A::write(&mut self.hosts.storage(peer).disk, write);
                 Ok(())
             }
             Effect::Note(note) => {
@@ -424,20 +412,18 @@ impl<A: Actor, L: Workload<A>> Hands<A> for Peers<'_, '_, A, L> {
     }
 }
 
-/// Queries and actions for a workload.
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Adds a peer that stays until it crashes, and returns its number.
     pub fn add(&mut self, actor: A) -> PeerId {
         let peer = self.hosts.next();
         self.hosts.add(Some(actor).filter(|_| !self.is_elsewhere(peer)));
         peer
     }
 
-    /// Makes and adds a peer that stays until it crashes. Its number is one of this process.
+    /// The number of the new peer is one of this process.
     pub fn add_new(&mut self) -> PeerId {
         while self.is_elsewhere(self.hosts.next()) {
             self.hosts.add(None);
@@ -446,7 +432,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.add(newcomer)
     }
 
-    /// Makes a temporary peer, removed by [`World::forget`]. No other peers can be added afterwards.
+    /// Removed by [`World::forget`]. No permanent peers can be added afterwards.
     pub fn add_visitor(&mut self) -> PeerId {
         let peer = self.hosts.next();
         let visitor = (self.make)(peer, &A::Disk::default());
@@ -454,7 +440,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         peer
     }
 
-    /// Removes a temporary peer and all its state.
     pub fn forget(&mut self, visitor: PeerId) {
         for resident in 0..self.hosts.residents() {
             self.carrier.forget(visitor, PeerId::new(resident as u64));
@@ -470,7 +455,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.share.as_ref().is_some_and(|share| !share.is_here(peer))
     }
 
-    /// Returns the number of permanent peers ever added: their numbers are below it.
+    /// Permanent peers ever added: their numbers are below it.
     pub fn residents(&self) -> usize {
         self.hosts.residents()
     }
@@ -483,7 +468,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.queue.push(at, Scheduled::Workload(event));
     }
 
-    /// Returns when a frozen peer thaws. Its clients cannot request until then.
+    /// The clients of a frozen peer cannot request until then.
     pub fn thaws(&self, peer: PeerId) -> Option<Time> {
         self.injector.thaws(self.now, peer)
     }
@@ -492,7 +477,6 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.step(peer, Input::Command(command))
     }
 
-    /// Sets a timer of a peer, as if the peer had set it.
     pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
         let after = self.injector.clock(peer).map_or(after, |clock| clock.true_length(after));
         let set = self.timers.set(peer, timer.clone());

@@ -7,7 +7,6 @@ use peerlock_types::Span;
 
 const SECOND: Span = Span::from_secs(1);
 
-/// Twelve peers and three slots, held for a second each; broken rules stop the run.
 fn custody(voters: u32, faults: Faults) -> Custody {
     Custody {
         peers: 12,
@@ -36,8 +35,7 @@ fn all_clients_are_served_without_faults() {
     assert!(longest < 12.0, "{longest}");
 }
 
-/// Half of the peers crash at one moment. Without a majority of the voters, requests are refused and counted; otherwise
-/// all continue.
+/// Half of the peers crash at one moment. Without a majority of the voters, requests are refused and counted.
 #[test]
 fn custody_survives_catastrophe_with_a_majority() {
     let faults = Faults { catastrophe: Some((0.5, SECOND * 10)), ..Faults::default() };

@@ -1,4 +1,4 @@
-//! The effects of a crash on clients with an end, and on disks with a pending write.
+//! Crashes of clients with an end, and of disks with a pending write.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::cell::Cell;
@@ -16,10 +16,8 @@ const REPORTED: Span = Span::from_secs(5);
 /// A peer that grants every request at once, with an end, and writes one number after another.
 struct Careless(u64);
 
-/// Its commands.
 #[derive(Debug)]
 enum Order {
-    /// Extend all clients' ends.
     Renew,
     Write,
 }
@@ -74,11 +72,10 @@ impl Actor for Careless {
     }
 }
 
-/// The events, by the second.
+/// By the second.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Ask(u64),
-    /// The first client.
     Leave,
     Renew,
     Crash,
@@ -168,7 +165,6 @@ fn client_holds_until_release_or_reported_end() {
         (&[(3, Renew), (9, Ask(1))], true),
         (&[(1, Crash), (4, Ask(1))], false),
         (&[(1, Crash), (6, Ask(1))], true),
-        // Its request to release reaches no peer.
         (&[(1, Crash), (2, Leave), (4, Ask(1))], false),
         (&[(3, Renew), (4, Crash), (7, Ask(1))], false),
         (&[(1, Crash), (3, Renew), (6, Ask(1))], true),

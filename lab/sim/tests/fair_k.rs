@@ -1,4 +1,4 @@
-//! Fair-K: the paper's plateau, safety under jitter, and deterministic reports.
+//! Fair-K: the paper's plateau, safety under jitter, and order.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::fair_k::Config;
@@ -52,7 +52,6 @@ fn saturated_mean_wait_is_the_closed_bound() {
     }
 }
 
-/// A run with slow messages or long faults is not given up.
 #[test]
 fn patience_covers_slow_messages_and_faults() {
     let slow = experiment(5, 2, "10s", 0.5, "constant:2h", 3);
@@ -100,7 +99,6 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
     assert_ne!(once, fair_k(&Experiment { seed: 2, ..experiment.clone() }, Config::REPAIRED));
 }
 
-/// Ordered links differ from unordered ones only if a message can overtake another.
 #[test]
 fn the_order_of_links_matters_only_with_jitter() {
     for (latency, matters) in [("constant:1s", false), ("uniform:0s..2s", false), ("jitter:0s..2s", true)] {
@@ -110,15 +108,15 @@ fn the_order_of_links_matters_only_with_jitter() {
     }
 }
 
-/// With one slot, no client enters before one that requested more than two message times earlier, even if holds are so
-/// short that a token has moved on before the coordinator is notified, and with unordered messages.
+/// No client enters before one that requested more than two message times earlier, even if holds are so short that a
+/// token has moved on before the coordinator is notified.
 #[test]
 fn one_slot_is_granted_in_order() {
     for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s"] {
         for (peers, hold, think) in [(3, "1us", 2.0), (10, "1us", 5.0), (10, "10ms", 0.5), (30, "exp:1s", 0.2)] {
             for (links, reach) in [(Links::Unordered, 1), (Links::Unordered, 2), (Links::Ordered, 8)] {
                 let experiment = Experiment { links, ..experiment(peers, 1, hold, think, latency, 100) };
-                // The role is fixed: a moving one must be found first.
+                // A moving role must be found first.
                 let config = fair_k_late::Config { term: u32::MAX, reach, ..fair_k_late::Config::default() };
                 let late = run(&experiment, |me, layout| FairKLate::new(me, layout, config));
                 assert_eq!(late.numbers.count("passed by"), 0, "{latency}, {peers} peers, {hold}, {links:?}, {reach}");
@@ -136,7 +134,7 @@ fn one_slot_is_granted_in_order() {
     }
 }
 
-/// One hold in fifty lasts as long as a thousand others, and few clients wait. The watcher fails above the bound.
+/// One hold in fifty lasts as long as a thousand others.
 #[test]
 fn rare_long_holds_have_bounded_passes() {
     let stays = |short: Span, long: u64| Hold::TwoPoint { short, long: short * long, long_share: 0.02 };
@@ -159,14 +157,14 @@ fn rare_long_holds_have_bounded_passes() {
     }
 }
 
-/// The watcher counts passes if there are any: Fair-K re-admits a peer that has a token.
+/// Fair-K re-admits a peer that has a token.
 #[test]
 fn passed_waiters_are_counted() {
     let report = fair_k(&experiment(10, 1, "1us", 5.0, "constant:1s", 100), Config::PRINTED);
     assert!(report.numbers.count("passed by") > 0, "{:?}", report.numbers);
 }
 
-/// For any hold time, a hand-over takes one message, and the order is that of the ideal within a message or two.
+/// The order is that of the ideal within a message or two.
 #[test]
 fn short_holds_cost_one_hand_over() {
     for hold in ["1us", "10ms"] {
@@ -184,13 +182,12 @@ fn short_holds_cost_one_hand_over() {
     }
 }
 
-/// Without crashes, custody differs from late binding in one message per entry: the arrival number. A hand-over is one
-/// message, so that waits match the bound.
+/// The one message more is the arrival number.
 #[test]
 fn custody_costs_at_most_one_message_more_than_late_binding() {
     for (slots, hold) in [(1, "10s"), (3, "10s"), (3, "exp:10s"), (10, "10s")] {
         let experiment = experiment(100, slots, hold, 0.5, "constant:1s", 200);
-        // From the same initial state: all tokens at the coordinator, and a role that stays there.
+        // From the same initial state: all tokens at the coordinator, whose role stays there.
         let late = run(&experiment, |me, layout| {
             let tokens = vec![layout.root; layout.tokens.len()];
             let config = fair_k_late::Config { term: u32::MAX, ..fair_k_late::Config::default() };

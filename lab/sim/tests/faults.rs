@@ -1,5 +1,4 @@
-//! Every fault with every workload and kind of peer: its effect, the violations that watchers detect, and the
-//! determinism of runs with faults.
+//! Every fault with every workload and kind of peer.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::backed::{self, Ring};
@@ -15,7 +14,7 @@ const fn seconds(every: u64, last: u64) -> Spells {
     Spells { every: Span::from_secs(every), last: Span::from_secs(last) }
 }
 
-/// Each fault, with the name of its count.
+/// With the name of its count.
 fn each() -> Vec<(Faults, &'static str)> {
     let none = Faults::default();
     let partition = |cut| Faults { partitions: Some((cut, seconds(20, 5))), ..none };
@@ -39,7 +38,6 @@ fn each() -> Vec<(Faults, &'static str)> {
     ]
 }
 
-/// Six clients of five servers, for a minute of faults.
 fn closed(faults: Faults) -> Experiment {
     Experiment {
         peers: 11,
@@ -111,11 +109,9 @@ fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
     rounds.run(|me, replicas| Coordinator::new(me, replicas, coordinator::Config::REPAIRED), |_| {})
 }
 
-/// One trial under these faults.
 type Run = fn(Faults) -> Result<Report, Box<Failure>>;
 
-/// Every run ends and grants slots, each fault has an effect, and the same seed gives the same report. Only Fair-K may
-/// panic, if messages are duplicated or peers reset.
+/// The same seed gives the same report. Only Fair-K may panic, if messages are duplicated or peers reset.
 #[test]
 fn every_fault_has_effect_under_every_workload() {
     let runs: [(&str, Run); 5] = [
@@ -150,8 +146,7 @@ fn every_fault_has_effect_under_every_workload() {
     }
 }
 
-/// Faults that only delay messages or peers break no rule of Fair-K; lost messages lose tokens, and some client is
-/// never served.
+/// Lost messages lose tokens.
 #[test]
 fn fair_k_tolerates_delay_but_not_loss() {
     let run = |faults| fair_k(&closed(faults)).unwrap().harm();
@@ -168,8 +163,7 @@ fn fair_k_tolerates_delay_but_not_loss() {
     assert!(run(Faults { deaths: Some(Span::from_secs(40)), ..none }).stuck > 0);
 }
 
-/// A trial in which a peer panics is stopped and counted, and the others continue. The first one is reported, on any
-/// number of threads.
+/// The first stopped trial is reported, on any number of threads.
 #[test]
 fn stopped_trial_is_counted_and_others_continue() {
     let twice = Faults { duplication: 0.0005, ..Faults::default() };
@@ -185,7 +179,6 @@ fn stopped_trial_is_counted_and_others_continue() {
     assert_eq!(lines.lines().filter(|row| row.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
 }
 
-/// Without counting, the run stops and reports the rule.
 #[test]
 fn a_broken_rule_stops_a_closed_loop_with_faults() {
     let stops = |faults| {
@@ -198,8 +191,7 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
     assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
 }
 
-/// A replica that restarts has lost its memory and knows it: it must not vote while a client may hold with a vote that
-/// it does not remember.
+/// A client may hold with a vote that the replica does not remember.
 #[test]
 fn restarted_replica_does_not_vote() {
     let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };
@@ -221,7 +213,7 @@ fn frozen_peer_defers_events_without_loss() {
     assert!(mean(&frozen) > 2.0 * mean(&calm), "{} and {}", mean(&frozen), mean(&calm));
 }
 
-/// Twenty peers with two backups each; the others are notified after 2 s, if at all.
+/// The others are notified after 2 s, if at all.
 fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
     let experiment = Experiment { peers: 20, servers: 0, slots: 2, trials: 10, ..closed(faults) };
     let layout = Layout::printed(20, 2);
@@ -231,8 +223,7 @@ fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
     experiment.run(|_| peers().map(|me| Backed::new(me, &ring, config, part)).collect(), |_| {})
 }
 
-/// Exactly the given share crashes, at one moment; with notifications the others continue, without them they wait
-/// forever.
+/// Without notifications the others wait forever.
 #[test]
 fn after_catastrophe_notified_peers_continue() {
     let catastrophe = Some((0.5, Span::from_secs(10)));
@@ -244,8 +235,7 @@ fn after_catastrophe_notified_peers_continue() {
     assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
 }
 
-/// Backups trust reports of crashes: after a wrong one, two peers act for one, until too many clients hold or a peer
-/// panics.
+/// After a wrong report, two peers act for one.
 #[test]
 fn wrong_suspicions_give_too_many_holders() {
     let detection = Some(Span::from_secs(2));
@@ -260,7 +250,7 @@ fn wrong_suspicions_give_too_many_holders() {
     }
 }
 
-/// A partition among many peers causes more than a million notifications, which are not all queued at once.
+/// More than a million notifications are not all queued at once.
 #[test]
 fn large_partition_is_reported_one_peer_at_a_time() {
     let partitions = Some((Cut::Whole, seconds(10, 10)));

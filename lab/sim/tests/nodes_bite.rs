@@ -1,5 +1,4 @@
-//! Mutations of the node and the registry, each of which the runs of whole nodes must detect: by a watcher, by an
-//! assertion of a node, or by a client that is never served.
+//! Mutations of the node and the registry, each of which the runs of whole nodes must detect.
 
 #[path = "nodes/plan.rs"]
 #[allow(dead_code, reason = "other users of these plans use more of it")]
@@ -27,27 +26,23 @@ fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
     plan
 }
 
-/// Runs a seed with a mutation, and returns the violation if it is one of those expected.
+/// Returns the violation if it is one of those expected.
 fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
     let what = plan_with(mistake, seed).run().err()?.violation.to_string();
     words.iter().any(|text| what.contains(text)).then_some((seed, what))
 }
 
-/// Too many holders.
 const TWO: &[&str] = &["enters as holder", "gives fencing number"];
-/// A client is not served.
 const STUCK: &[&str] = &["never served", "which must be served", "waited since", "waiting since"];
-/// … or a node's assertion fails first.
 const TWO_OR_ASSERTED: &[&str] = &["enters as holder", "gives fencing number", "has panicked"];
-/// A node's assertion fails.
 const ASSERTED: &[&str] = &["has panicked"];
 
-/// Each mutation with a seed that shows it and the violations. (A session counted from the answer is too rare here, one
-/// run in thousands; the registry's own simulation shows it in every tenth.) A code change may change what a seed
-/// shows: then the test searches for the first seed that shows it, and prints it.
+/// Each mutation with a seed that shows it. If it does not, after a code change, the test searches for the first seed
+/// that does, and prints it. (A session counted from the answer is too rare here; the registry's own simulation shows
+/// it.)
 #[test]
 fn every_mutation_is_detected() {
-    std::panic::set_hook(Box::new(|_| {})); // Failed assertions are expected here.
+    std::panic::set_hook(Box::new(|_| {}));
     let table: [(Mistake, u64, &[&str]); 32] = [
         (Mistake::Node(Mutation::Resend), 6, STUCK),
         (Mistake::Node(Mutation::Ack), 29, STUCK),
@@ -88,7 +83,7 @@ fn every_mutation_is_detected() {
         "the pages must have their number"
     );
     let mut unseen = Vec::new();
-    // Selects one mutation, MISTAKE=DetachedUntold, and its first seed, SEED=2000.
+    // `MISTAKE=DetachedUntold SEED=2000` selects one mutation and its first seed.
     let only = std::env::var("MISTAKE").ok();
     let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let is_meant = |mistake: &Mistake| only.as_ref().is_none_or(|only| format!("{mistake:?}").contains(only));

@@ -1,4 +1,4 @@
-//! Sigma and its strawman in an open workload, on replicas that are reset.
+//! Sigma and its strawman in an open workload.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod rough;
@@ -11,7 +11,6 @@ use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report};
 use peerlock_types::{PeerId, Span};
 use rough::Rough;
 
-/// The number of fault runs, a minute each.
 const RUNS: u64 = 500;
 
 /// The paper's setting (§5), but for five minutes in all.
@@ -63,7 +62,6 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
         assert!(above.worst_of_bound().unwrap() <= 1.0, "{latency}: no storms: {:?}", above.worst);
         assert!(above.numbers.count("yields of a client") < 32, "{latency}: {:?}", above.numbers);
         let below = sigma(&open(2.0, latency), 24);
-        // 480 clients are expected, with a standard deviation of 22.
         let throughput = below.throughput().unwrap();
         assert!((throughput / 2.0 - 1.0).abs() < 0.15, "{latency}: {throughput}");
         let left_over = below.numbers.count("asked") - below.entries;
@@ -72,7 +70,6 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
 }
 
 /// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s.
-/// On average: single runs differ by up to 7 %.
 #[test]
 fn replicas_that_forget_cost_little() {
     let [short, long] = [30, 10_000].map(|life| {
@@ -82,8 +79,8 @@ fn replicas_that_forget_cost_little() {
     assert!((0.9..1.0).contains(&(short / long)), "{short} of {long}");
 }
 
-/// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each
-/// replica; without contention the grant is the RESPONSE.
+/// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE and a RELEASE for each replica; without
+/// contention the grant is the RESPONSE.
 #[test]
 fn lone_client_costs_three_messages_per_replica() {
     let flow = sigma(&open(0.05, "constant:100ms"), 24).steady_flow;
@@ -115,7 +112,6 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
     assert!(once.numbers.count("crashed") > 0 && once.numbers.count("resets") > 0);
 }
 
-/// A crashed holder blocks others only until its lease expires.
 #[test]
 fn crashed_holder_blocks_until_lease_expires() {
     let faults = Faults { client_crash: 0.2, ..Faults::default() };
@@ -127,7 +123,7 @@ fn crashed_holder_blocks_until_lease_expires() {
     assert!((8.0..60.0).contains(&longest), "{longest}");
 }
 
-/// A client that holds longer than the strawman's lease, which is never renewed, loses its grant and is notified.
+/// The strawman's lease is never renewed.
 #[test]
 fn client_beyond_its_lease_loses_its_grant() {
     let mut open = open(0.02, "constant:100ms");
@@ -137,7 +133,6 @@ fn client_beyond_its_lease_loses_its_grant() {
     assert!(lost > 0 && lost <= report.entries, "{report:?}");
 }
 
-/// A violation stops a run and is reported, unless violations are counted.
 #[test]
 fn violations_stop_a_run_unless_they_are_counted() {
     let mut open = open(1.0, "uniform:0s..200ms");
@@ -150,8 +145,7 @@ fn violations_stop_a_run_unless_they_are_counted() {
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
-/// Clients that release at once, as in the paper's figures, still cause violations: replicas that are reset often grant
-/// before the release of the last holder can be known.
+/// Replicas that are reset often grant before the release of the last holder can be known.
 #[test]
 fn instant_holds_hide_no_violation() {
     let mut open = open(3.0, "constant:100ms");
@@ -164,8 +158,7 @@ fn instant_holds_hide_no_violation() {
     assert_eq!(violations(1_000_000), 0);
 }
 
-/// Seeded runs with all faults: no two clients hold while fewer than 2m − n replicas are reset within one lease. `cargo
-/// run --release -p peerlock-sim --example fault_runs` plays ten thousand.
+/// The example `fault_runs` plays ten thousand.
 #[test]
 fn resets_below_bound_preserve_exclusion() {
     let (mut few, mut many, mut entries) = (0, 0, 0);
@@ -192,8 +185,7 @@ fn unknown_leases_give_two_holders() {
     assert!(violations > 0, "no violation without them: these runs prove nothing");
 }
 
-/// The runs above rarely depend on numbered grants: that takes a YIELD followed by an old answer. If messages take
-/// longer than a retry, and half of them arrive twice, it happens once in a thousand entries.
+/// That takes a YIELD followed by an old answer: messages that take longer than a retry, and half of them twice.
 #[test]
 fn late_answers_without_grant_numbers_give_two_holders() {
     let mut late = open(0.3, "jitter:0s..1s");

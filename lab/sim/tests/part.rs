@@ -1,4 +1,4 @@
-//! One process's part of a world in real time.
+//! One part of a world in real time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::token::Layout;
@@ -9,8 +9,7 @@ use peerlock_sim::{
 };
 use peerlock_types::{PeerId, Span, Time};
 
-/// A clock that advances by a minute whenever it is read, so that no process keeps up. The run ends at the first
-/// receive.
+/// A clock that advances by a minute whenever it is read, so that no process keeps up.
 #[derive(Default)]
 struct TooFast(u64);
 

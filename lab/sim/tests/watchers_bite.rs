@@ -1,5 +1,4 @@
-//! Each watcher detects the fault it is for. The protocol here grants every request at once, and has one selectable
-//! fault.
+//! Each watcher detects the fault it is for, in a protocol that grants every request at once.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::{Cx, Grant, Never, Observe, Protocol};
@@ -10,61 +9,58 @@ use peerlock_types::{PeerId, Span, Ticket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    LetsTwoIn,
+    TwoHolders,
     NeverGrants,
-    LetsInTwice,
-    RepeatsItsNumber,
-    UsesTheNumberOfAnother,
-    UsesASlotTooMany,
-    LosesTheToken,
-    MakesASecondCoordinator,
-    PointsInACircle,
-    GetsNonsense,
-    PassesOneBy,
+    GrantsTwice,
+    RepeatsFencing,
+    DuplicatesFencing,
+    UnknownSlot,
+    LosesToken,
+    SecondCoordinator,
+    ParentCycle,
+    UnexpectedMessage,
+    PassesWaiter,
 }
 
-struct Caricature {
+struct Faulty {
     me: PeerId,
     fault: Fault,
     given: u64,
     tokens: usize,
     coordinator: bool,
     parent: Option<PeerId>,
-    /// The waiting request, and the number of replies it waits for.
+    /// And the number of replies it waits for.
     waits: Option<(Ticket, u32)>,
 }
 
-impl Caricature {
-    /// Both peers wait for replies of the other, the first one for many more.
+impl Faulty {
+    /// The first of two peers waits for many more replies.
     fn wait(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         self.waits = Some((ticket, if self.me.get() == 0 { 100 } else { 1 }));
         cx.send(PeerId::new(1 - self.me.get()), false);
     }
 }
 
-impl Protocol for Caricature {
-    /// Whether it is a reply.
+impl Protocol for Faulty {
     type Message = bool;
     type Timer = Never;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         self.given += 1;
-        let slot = if self.fault == Fault::LetsTwoIn { 0 } else { self.me.get() as u32 };
+        let slot = if self.fault == Fault::TwoHolders { 0 } else { self.me.get() as u32 };
         let mut grant = Grant { slot, fencing: self.given };
         match self.fault {
-            Fault::None | Fault::LetsTwoIn => {}
+            Fault::None | Fault::TwoHolders => {}
             Fault::NeverGrants => return,
-            Fault::LetsInTwice => cx.grant(ticket, grant),
-            Fault::RepeatsItsNumber => grant.fencing = 7,
-            Fault::UsesTheNumberOfAnother => {
-                grant = Grant { slot: (self.given % 2) as u32, fencing: self.given / 2 + 1 }
-            }
-            Fault::UsesASlotTooMany => grant.slot = 2,
-            Fault::LosesTheToken => self.tokens = 0,
-            Fault::MakesASecondCoordinator => self.coordinator = true,
-            Fault::PointsInACircle => self.parent = Some(PeerId::new(1 - self.me.get())),
-            Fault::GetsNonsense => cx.unexpected("nonsense"),
-            Fault::PassesOneBy => return self.wait(ticket, cx),
+            Fault::GrantsTwice => cx.grant(ticket, grant),
+            Fault::RepeatsFencing => grant.fencing = 7,
+            Fault::DuplicatesFencing => grant = Grant { slot: (self.given % 2) as u32, fencing: self.given / 2 + 1 },
+            Fault::UnknownSlot => grant.slot = 2,
+            Fault::LosesToken => self.tokens = 0,
+            Fault::SecondCoordinator => self.coordinator = true,
+            Fault::ParentCycle => self.parent = Some(PeerId::new(1 - self.me.get())),
+            Fault::UnexpectedMessage => cx.unexpected("nonsense"),
+            Fault::PassesWaiter => return self.wait(ticket, cx),
         }
         cx.grant(ticket, grant);
     }
@@ -87,7 +83,7 @@ impl Protocol for Caricature {
     }
 }
 
-impl Observe for Caricature {
+impl Observe for Faulty {
     const KINDS: &'static [&'static str] = &["nothing"];
     const HAS_COORDINATOR: bool = true;
 
@@ -111,17 +107,14 @@ impl Observe for Caricature {
     }
 }
 
-/// Runs one peer, or two for the faults that need two: each then has its own slot, except for `LetsTwoIn`.
+/// Each of two peers has its own slot, except for `TwoHolders`.
 fn run(fault: Fault) -> Result<(), String> {
-    let pair = matches!(
-        fault,
-        Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator | Fault::PassesOneBy
-    );
-    let entries = if fault == Fault::PassesOneBy { 50 } else { 3 };
+    let pair = matches!(fault, Fault::TwoHolders | Fault::ParentCycle | Fault::SecondCoordinator | Fault::PassesWaiter);
+    let entries = if fault == Fault::PassesWaiter { 50 } else { 3 };
     let experiment = Experiment {
         peers: if pair { 2 } else { 1 },
         servers: 0,
-        slots: if fault == Fault::LetsTwoIn || fault == Fault::None { 1 } else { 2 },
+        slots: if fault == Fault::TwoHolders || fault == Fault::None { 1 } else { 2 },
         workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries },
         network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
         links: Links::Ordered,
@@ -131,7 +124,7 @@ fn run(fault: Fault) -> Result<(), String> {
         trials: 1,
         seed: 42,
     };
-    let peer = |number| Caricature {
+    let peer = |number| Faulty {
         me: PeerId::new(number),
         fault,
         // Far apart, so that only the fault under test repeats a number.
@@ -149,17 +142,17 @@ fn run(fault: Fault) -> Result<(), String> {
 #[test]
 fn each_fault_is_detected_by_its_watcher() {
     for (fault, sentence) in [
-        (Fault::LetsTwoIn, "enters as holder 2 of 1"),
+        (Fault::TwoHolders, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "1 requests were never served, the oldest by peer 0"),
-        (Fault::LetsInTwice, "peer 0 grants t1, which is not waiting there"),
-        (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer 0 after 7"),
-        (Fault::UsesTheNumberOfAnother, "fencing number 2 was given twice"),
-        (Fault::UsesASlotTooMany, "slot 2, which does not exist"),
-        (Fault::LosesTheToken, "there are 0 tokens after peer 0's step, 0 held and 0 under way, instead of 2"),
-        (Fault::MakesASecondCoordinator, "there are 2 coordinators and 0 messages that make one"),
-        (Fault::PointsInACircle, "lead back to it"),
-        (Fault::GetsNonsense, "peer 0 got nonsense"),
-        (Fault::PassesOneBy, "is passed by more than 16 later requests"),
+        (Fault::GrantsTwice, "peer 0 grants t1, which is not waiting there"),
+        (Fault::RepeatsFencing, "slot 0 gives fencing number 7 to peer 0 after 7"),
+        (Fault::DuplicatesFencing, "fencing number 2 was given twice"),
+        (Fault::UnknownSlot, "slot 2, which does not exist"),
+        (Fault::LosesToken, "there are 0 tokens after peer 0's step, 0 held and 0 under way, instead of 2"),
+        (Fault::SecondCoordinator, "there are 2 coordinators and 0 messages that make one"),
+        (Fault::ParentCycle, "lead back to it"),
+        (Fault::UnexpectedMessage, "peer 0 got nonsense"),
+        (Fault::PassesWaiter, "is passed by more than 16 later requests"),
     ] {
         let error = run(fault).expect_err("the fault must be seen");
         assert!(error.contains(sentence), "{fault:?}: {error}");
@@ -173,13 +166,13 @@ fn correct_protocol_breaks_no_rule() {
 
 #[test]
 fn a_failure_names_the_seed_the_trial_and_the_last_events() {
-    let error = run(Fault::RepeatsItsNumber).unwrap_err();
+    let error = run(Fault::RepeatsFencing).unwrap_err();
     assert!(error.starts_with("trial 0 with seed 42 broke a rule at "), "{error}");
     assert!(error.contains("The last events:\n"), "{error}");
     assert!(error.contains("enters slot 0, fencing 7"), "{error}");
 }
 
-/// The same protocol in an open workload, with and without a hold time. `rounds/` tests it in rounds.
+/// `rounds/` tests the same protocol in rounds.
 #[test]
 fn a_broken_protocol_is_caught_under_an_open_workload() {
     let run = |fault, hold| {
@@ -196,16 +189,15 @@ fn a_broken_protocol_is_caught_under_an_open_workload() {
         };
         let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // All clients use slot 0.
         let given = |peer: PeerId| 1000 * peer.get();
-        let peer =
-            |peer: PeerId| Caricature { me, fault, given: given(peer), tokens, coordinator, parent, waits: None };
+        let peer = |peer: PeerId| Faulty { me, fault, given: given(peer), tokens, coordinator, parent, waits: None };
         open.run(peer, |_| {}).map(|_| ()).map_err(|failure| failure.to_string())
     };
     let stay = Some(Hold::Constant(Span::from_secs(1)));
     for (fault, hold, sentence) in [
-        (Fault::LetsTwoIn, stay, "enters as holder 2 of 1"),
-        (Fault::LetsInTwice, stay, "grants t1, which is not waiting there"),
-        (Fault::UsesASlotTooMany, None, "slot 2, which does not exist"),
-        (Fault::GetsNonsense, None, "got nonsense"),
+        (Fault::TwoHolders, stay, "enters as holder 2 of 1"),
+        (Fault::GrantsTwice, stay, "grants t1, which is not waiting there"),
+        (Fault::UnknownSlot, None, "slot 2, which does not exist"),
+        (Fault::UnexpectedMessage, None, "got nonsense"),
     ] {
         let error = run(fault, hold).expect_err("the fault must be seen");
         assert!(error.contains(sentence), "{fault:?}: {error}");

@@ -1,16 +1,15 @@
-//! Detached grants, which the registry records: their clients keep their slots when their peer stops, and may contact
-//! the next process of the host, which needs no token to renew or release them.
+//! Detached grants, which the registry records: they outlive their peer, and the next process of the host needs no
+//! token to renew or release them.
 //!
-//! A process also ends a grant without its client, when its lease expires or an administrator revokes it. The client
-//! learns of that only at its next renewal, which must fail at every process. So the process hands the slot over only
-//! after the registry has confirmed the end.
+//! A process also ends a grant without its client, which learns of that only at its next renewal. So the process hands
+//! the slot over only after the registry has confirmed the end.
 
 use peerlock_protocols::registry::{Detached, Session};
-use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_protocols::{Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
 use super::fault::{AdminCommand, Cluster, Fault, RegistryMessage};
-use super::{Explorable, RegistryMutation, World};
+use super::{Effects, Explorable, RegistryMutation, World};
 use crate::Violation;
 
 impl Cluster {
@@ -23,7 +22,7 @@ impl Cluster {
         others
     }
 
-    /// Removes clients whose grant has no record: they cannot learn of its end.
+    /// Without a record clients cannot learn of the end.
     pub(super) fn forget_forced(&mut self) {
         let Self { registry, alone, .. } = self;
         alone.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
@@ -50,7 +49,7 @@ impl Cluster {
 }
 
 impl<P: Explorable> World<P> {
-    /// Returns the registry's detached grants, each with the session that granted or last renewed it.
+    /// Each with the session that granted or last renewed it.
     pub(crate) fn detached(&self) -> &[(Session, Detached)] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.registry.detached)
     }
@@ -95,7 +94,6 @@ impl<P: Explorable> World<P> {
         self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
     }
 
-    /// Applies an event of a detached grant that concerns no peer.
     pub(super) fn inject_detached(&mut self, fault: Fault) {
         match fault {
             Fault::Detach(at, ticket) => {
@@ -131,13 +129,8 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    pub(super) fn end_detached(
-        &mut self,
-        at: usize,
-        fencing: u64,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
-        let (session, mutation) = (self.session(at), self.rules.limits.faults.and_then(|faults| faults.mutation));
+    pub(super) fn end_detached(&mut self, at: usize, fencing: u64, effects: &mut Effects<P>) -> Option<Violation> {
+        let session = self.session(at);
         let mut local = self.nodes[at].local.clone();
         let here = local.inside.extract_if(.., |(_, grant)| grant.fencing == fencing);
         let here: Vec<(Ticket, Grant)> = here.collect();
@@ -149,24 +142,23 @@ impl<P: Explorable> World<P> {
         cluster.unaware.push((session, ticket, grant));
         cluster.unaware.sort_unstable();
         cluster.send(RegistryMessage::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
-        if is_here && mutation == Some(RegistryMutation::HandsOnFirst) {
+        if is_here && cluster.registry.has(RegistryMutation::HandsOnFirst) {
             return self.step(at, local, Input::Release(ticket), effects);
         }
         self.set(at, local);
         None
     }
 
-    /// Passes a process's end of a grant to the registry. The process releases the slot after the answer.
+    /// The process releases the slot after the registry's answer.
     pub(super) fn drop_detached(
         &mut self,
         from: Session,
         ticket: Ticket,
         it: Detached,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+        effects: &mut Effects<P>,
     ) -> Option<Violation> {
-        let mutation = self.rules.limits.faults.and_then(|faults| faults.mutation);
         let cluster = self.cluster_mut();
-        let event = cluster.registry.drop_detached(from, it.fencing, mutation);
+        let event = cluster.registry.drop_detached(from, it.fencing);
         event.into_iter().for_each(|event| cluster.send(RegistryMessage::RegistryEvent(event)));
         cluster.forget_unaware();
         let at = self.place(from.peer);

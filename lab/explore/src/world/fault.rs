@@ -1,36 +1,32 @@
-//! Sessions and slots in a world with a registry: crashes, takeovers, evictions, detached grants, resizes, and the
-//! registry's messages, which arrive late and in any order.
+//! Sessions and slots in a world with a registry, whose messages arrive late and in any order.
 
 use std::fmt;
 use std::sync::Arc;
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
-use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_protocols::{Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
 use super::registry::Registry;
-use super::{Action, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
+use super::{Action, Effects, Explorable, FaultLimits, Local, Node, RegistryMutation, World};
 use crate::Violation;
 
-/// A message between the registry and a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegistryMessage {
     RegistryEvent(RegistryEvent),
     RegistryRequest(Session, RegistryRequest),
-    /// Remove the resource, which had no parties in this generation.
+    /// The resource had no parties in this generation.
     Remove(u64),
-    /// This session ends the detached grant of the client with this ticket.
     DropDetached(Session, Ticket, Detached),
 }
 
-/// An executed administrative command, of which a duplicate may arrive later.
+/// An executed command, of which a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdminCommand {
-    /// Evict this session, a party since that generation.
+    /// A party since that generation.
     Evict(Session, u64),
-    /// Set this number of slots; issued in that generation.
+    /// Issued in that generation.
     Resize(u32, u64),
-    /// Revoke the detached grant with this number.
     Revoke(u64),
 }
 
@@ -38,30 +34,28 @@ pub enum AdminCommand {
 /// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The registry message at this index arrives.
+    /// A registry message arrives.
     Receive(usize),
-    /// The registry message at this index is duplicated.
+    /// A registry message is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
     End(Session, usize),
     Begin(usize),
-    /// The process at this peer is killed, and another continues its clients' grants, except detached ones.
+    /// Another process continues the clients' grants, except detached ones.
     TakeOver(usize, usize),
     Resize(usize),
     Evict(usize, usize),
-    /// This peer leaves an unused resource.
     Forget(usize),
     /// An administrator finds no party of the resource and requests its removal.
     Remove,
     Detach(usize, Ticket),
     /// The client of a detached grant without a peer releases.
     LeaveAlone(usize),
-    /// The registry records the end of a detached grant.
     Expire(usize),
-    /// The process at this peer ends this detached grant without notifying its client.
+    /// The process ends a detached grant without notifying its client.
     EndDetached(usize, u64),
-    /// A client renews a detached grant at a later process of its host.
+    /// At a later process of the host.
     Renew(usize),
     /// An administrator frees a detached grant whose session is no party.
     Free(usize),
@@ -70,7 +64,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it happens eventually. All other events are optional.
+    /// All other events are optional.
     pub(crate) fn is_certain(&self) -> bool {
         matches!(self, Self::Receive(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
     }
@@ -80,9 +74,9 @@ impl Fault {
 pub(super) struct Cluster {
     pub(super) registry: Registry,
     messages: Vec<RegistryMessage>,
-    /// Detached clients that hold by the registry's record, without a token at their peer.
+    /// Holders by the registry's record, without a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
-    /// Detached clients whose grant was revoked without their knowledge, and the revoking session.
+    /// Clients whose grant was revoked without their knowledge, and the revoking session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
     pub(super) commands: Vec<AdminCommand>,
     pub(super) left: FaultLimits,
@@ -114,12 +108,8 @@ impl Cluster {
         }
     }
 
-    /// Delivers a duplicate of a command, which must have no effect.
-    fn repeat_command(
-        &mut self,
-        at: usize,
-        mutation: Option<RegistryMutation>,
-    ) -> Result<Option<RegistryEvent>, Violation> {
+    /// The duplicate must have no effect.
+    fn repeat_command(&mut self, at: usize) -> Result<Option<RegistryEvent>, Violation> {
         let command = self.commands.remove(at);
         self.left.repeats -= 1;
         if self.left.repeats == 0 {
@@ -128,7 +118,7 @@ impl Cluster {
         match command {
             AdminCommand::Evict(session, since) => {
                 let counts = self.registry.since(session) == Some(since);
-                if !counts && (mutation != Some(RegistryMutation::EvictsLate) || !self.registry.is_party(session)) {
+                if !counts && (!self.registry.has(RegistryMutation::EvictsLate) || !self.registry.is_party(session)) {
                     return Ok(None);
                 }
                 let [notified, opened] = self.registry.evict(session, 0);
@@ -137,7 +127,7 @@ impl Cluster {
             }
             AdminCommand::Resize(slots, _) if slots == self.registry.slots => Ok(None),
             AdminCommand::Resize(_, looked) => {
-                match self.registry.may_resize(looked) || mutation == Some(RegistryMutation::ResizesLate) {
+                match looked >= self.registry.resized || self.registry.has(RegistryMutation::ResizesLate) {
                     true => Err(Violation::Undone(self.registry.slots)),
                     false => Ok(None),
                 }
@@ -149,24 +139,22 @@ impl Cluster {
         }
     }
 
-    /// Handles a session's request, and returns the new generation if it opens one.
-    fn on_request(
-        &mut self,
-        from: Session,
-        registry_request: RegistryRequest,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    fn on_request(&mut self, from: Session, registry_request: RegistryRequest) -> Option<RegistryEvent> {
         let RegistryRequest::Quit { generation } = registry_request else {
-            return self.registry.grant(from, &registry_request, mutation);
+            return self.registry.grant(from, &registry_request);
         };
-        let [notified, opened] = self.registry.quit(from, generation, 0, mutation);
+        let [notified, opened] = self.registry.quit(from, generation, 0);
         notified.into_iter().for_each(|event| self.send(RegistryMessage::RegistryEvent(event)));
         opened
     }
 
-    fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) {
-        if self.registry.remove(generation, mutation) {
-            self.messages.retain(|message| !matches!(message, RegistryMessage::RegistryEvent(event) if event.kind == EventKind::Expelled));
+    fn remove(&mut self, generation: u64) {
+        if self.registry.remove(generation) {
+            let is_eviction = |message: &RegistryMessage| match message {
+                RegistryMessage::RegistryEvent(event) => event.kind == EventKind::Expelled,
+                _ => false,
+            };
+            self.messages.retain(|message| !is_eviction(message));
         }
     }
 }
@@ -274,12 +262,7 @@ impl<P: Explorable> World<P> {
         self.faults_of_detached(cluster, add);
     }
 
-    pub(super) fn inject(
-        &mut self,
-        fault: Fault,
-        effects: &mut Vec<Effect<P::Message, P::Timer>>,
-    ) -> Option<Violation> {
-        let mutation = self.rules.limits.faults.and_then(|fault_actions| fault_actions.mutation);
+    pub(super) fn inject(&mut self, fault: Fault, effects: &mut Effects<P>) -> Option<Violation> {
         let event = match fault {
             Fault::Receive(at) => match self.cluster_mut().messages.remove(at) {
                 RegistryMessage::RegistryEvent(event) => {
@@ -288,10 +271,10 @@ impl<P: Explorable> World<P> {
                     return if local.is_up { self.step(at, local, Input::RegistryEvent(event), effects) } else { None };
                 }
                 RegistryMessage::RegistryRequest(from, registry_request) => {
-                    self.cluster_mut().on_request(from, registry_request, mutation)
+                    self.cluster_mut().on_request(from, registry_request)
                 }
                 RegistryMessage::Remove(generation) => {
-                    self.cluster_mut().remove(generation, mutation);
+                    self.cluster_mut().remove(generation);
                     None
                 }
                 RegistryMessage::DropDetached(from, ticket, it) => {
@@ -307,7 +290,7 @@ impl<P: Explorable> World<P> {
                 cluster.messages.insert(at, cluster.messages[at].clone());
                 None
             }
-            Fault::Again(at) => match self.cluster_mut().repeat_command(at, mutation) {
+            Fault::Again(at) => match self.cluster_mut().repeat_command(at) {
                 Ok(event) => event,
                 Err(violation) => return Some(violation),
             },
@@ -318,7 +301,7 @@ impl<P: Explorable> World<P> {
             Fault::End(session, choice) => {
                 let registry = &mut self.cluster_mut().registry;
                 let is_asked = registry.is_party(session) && registry.coordinator != Some(session);
-                if mutation == Some(RegistryMutation::EndUnnoticed) && is_asked {
+                if registry.has(RegistryMutation::EndUnnoticed) && is_asked {
                     registry.forget(session)
                 } else {
                     registry.end(session, choice)
@@ -328,7 +311,7 @@ impl<P: Explorable> World<P> {
                 self.begin(at);
                 None
             }
-            Fault::TakeOver(at, choice) => self.take_over(at, choice, mutation),
+            Fault::TakeOver(at, choice) => self.take_over(at, choice),
             Fault::Resize(choice) => {
                 let slots = self.next_slots();
                 let cluster = self.cluster_mut();
@@ -336,7 +319,7 @@ impl<P: Explorable> World<P> {
                 let looked = cluster.registry.generation;
                 let event = cluster.registry.resize(slots, choice);
                 if cluster.left.repeats > 0 {
-                    cluster.registry.note_resized();
+                    cluster.registry.resized = cluster.registry.generation;
                     cluster.note_command(AdminCommand::Resize(slots, looked));
                 }
                 event
@@ -416,11 +399,12 @@ impl<P: Explorable> World<P> {
         opened
     }
 
-    fn take_over(&mut self, at: usize, choice: usize, mutation: Option<RegistryMutation>) -> Option<RegistryEvent> {
+    fn take_over(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
         let old = self.session(at);
         let inside = self.nodes[at].local.inside.clone();
-        let inside = self.cluster_mut().leave_alone(old.peer, inside);
-        let known = if mutation == Some(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
+        let cluster = self.cluster_mut();
+        let inside = cluster.leave_alone(old.peer, inside);
+        let known = if cluster.registry.has(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
         let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
         let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
         let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
@@ -428,21 +412,21 @@ impl<P: Explorable> World<P> {
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.left.takeovers -= 1;
-        if mutation == Some(RegistryMutation::TakeOverUnnoticed) {
+        if cluster.registry.has(RegistryMutation::TakeOverUnnoticed) {
             cluster.registry.replace(old, new);
             return None;
         }
         cluster.registry.take_over(old, new, has_clients, choice)
     }
 
-    /// Whether an evicted peer has rejoined without any earlier state: it is then checked like all others.
+    /// Whether an evicted peer has rejoined without any earlier state.
     pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
         let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
         let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
     }
 
-    /// Returns the number of slots if nothing is pending: then no slot may be free while a client waits.
+    /// If nothing is pending, no slot may be free while a client waits.
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
@@ -460,7 +444,7 @@ impl<P: Explorable> World<P> {
         })
     }
 
-    /// Discards messages to a peer that has stopped for good and, if the limits say so, those of an ended session or a
+    /// Discards messages to a peer that has stopped for good and, if the limits say so, of an ended session or a
     /// superseded generation.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
@@ -494,7 +478,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Whether only optional events are left: a client that waits now may wait forever.
+    /// Only optional events are left: a client that waits now may wait forever.
     pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
         let may_wait = |action: &Action<P::Timer>| match action {
             Action::Fault(fault) => !fault.is_certain(),
@@ -519,7 +503,7 @@ impl<P: Explorable> World<P> {
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
-    /// Finds a slot with two tokens, not counting those of evicted sessions.
+    /// Tokens of evicted sessions do not count.
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);

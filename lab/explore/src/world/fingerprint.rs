@@ -11,9 +11,8 @@ use crate::check::Summary;
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
     pub(super) local: Local<P>,
-    /// With interchangeable replicas: the hash of everything that concerns no particular replica.
+    /// With interchangeable replicas, the hash of what concerns no particular replica.
     hash: u64,
-    /// The hashes of what concerns each replica.
     columns: Vec<u64>,
     pub(super) summary: Summary,
 }
@@ -22,7 +21,7 @@ pub(super) struct Node<P: Explorable> {
 pub(super) struct Sealed<M> {
     pub(super) packet: Packet<M>,
     hash: u64,
-    /// With interchangeable replicas: the replica that sends or receives it, which the hash omits.
+    /// The hash omits this interchangeable replica.
     column: Option<usize>,
 }
 
@@ -38,7 +37,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns a 64-bit hash of this state. Two of ten million states collide with a probability of one in 300,000.
+    /// Two of ten million states collide with a probability of one in 300,000.
     pub fn fingerprint(&self) -> u64 {
         let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.packets.len(), &self.cluster));
         if self.rules.limits.alike {
@@ -48,7 +47,7 @@ impl<P: Explorable> World<P> {
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 
-    /// Sorts the hashes of the replicas, so that permuted replicas give the same fingerprint.
+    /// Permuted replicas give the same fingerprint.
     fn fingerprint_of_alike(&self, rest: u64) -> u64 {
         let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
         let column = |(at, replica): (usize, &Arc<Node<P>>)| {
@@ -88,7 +87,6 @@ pub(super) fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Equivalent to [`World::fingerprint`], and slower.
 impl<P: Explorable> Hash for World<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.nodes.iter().for_each(|node| node.local.hash(state));

@@ -1,43 +1,37 @@
 use peerlock_types::Span;
 
-/// The number of requests, faults and other events in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub slots: usize,
     /// Of each peer's clients.
     pub requests: u64,
-    /// How many clients of a peer may wait or hold at a time.
+    /// Waiting or holding at a time.
     pub clients: usize,
     pub withdrawals: u32,
     pub losses: u32,
     pub duplications: u32,
-    /// Expirations of timers. Ignored if time passes.
+    /// Ignored if time passes.
     pub timeouts: u32,
-    /// How often time advances to the next pending timer. Timers then expire exactly when due, and all clocks agree.
-    /// With 0, time does not pass, and a timer may expire at any moment.
+    /// How often time advances to the next pending timer. Timers then expire exactly when due. With 0, time does not
+    /// pass, and a timer may expire at any moment.
     pub passes: u32,
-    /// Timers set for longer never expire.
-    ///
-    /// Without time a lease never ends. A timer that guards a lease must not expire either: it would have no effect and
-    /// use up a timeout.
+    /// Timers set for longer never expire: without time a lease never ends, nor may a timer that guards one.
     pub longest_timer: Span,
-    /// The number of peers, from the first on, that are replicas: they have no clients and may be reset.
+    /// The first peers, which have no clients and may be reset.
     pub replicas: usize,
-    /// Replicas differ only in their number: states that are permutations of each other are merged, which loses no
-    /// coverage. Requires [`Observe::digest`](peerlock_protocols::Observe::digest), replica i at the i-th peer, and
-    /// unordered messages.
+    /// Merges states that are permutations of replicas. Requires
+    /// [`Observe::digest`](peerlock_protocols::Observe::digest), replica i at the i-th peer, and unordered messages.
     pub alike: bool,
-    /// Messages without effect ([`Observe::is_void`](peerlock_protocols::Observe::is_void)) are discarded, which loses
-    /// no coverage.
+    /// Discards messages without effect: [`Observe::is_void`](peerlock_protocols::Observe::is_void).
     pub tidy: bool,
     pub resets: u32,
-    /// Peers that leave for good once they have no clients. The next remaining peer takes over.
+    /// Of peers without clients, for good.
     pub retirements: u32,
-    /// Suspicions of peers without waiting clients.
+    /// Of peers without waiting clients.
     pub suspicions: u32,
-    /// How often a peer with waiting clients becomes unreachable from another. Each time ends at any moment.
+    /// Of a peer with waiting clients from another, for any time.
     pub unreachable: u32,
-    /// Tokens that return to their sender, because the receiver has no waiting clients.
+    /// Of tokens whose receiver has no waiting clients.
     pub returns: u32,
     pub ordered: bool,
     /// `None` without a registry.
@@ -45,71 +39,46 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns limits of one request at each peer and a reliable network that reorders.
+    /// One request at each peer, and a reliable network that reorders.
     pub fn new(slots: usize) -> Self {
-        Self {
-            slots,
-            requests: 1,
-            clients: 1,
-            withdrawals: 0,
-            losses: 0,
-            duplications: 0,
-            timeouts: 0,
-            passes: 0,
-            longest_timer: Span::from_nanos(u64::MAX),
-            replicas: 0,
-            alike: false,
-            tidy: false,
-            resets: 0,
-            retirements: 0,
-            suspicions: 0,
-            unreachable: 0,
-            returns: 0,
-            ordered: false,
-            faults: None,
-        }
+        let longest_timer = Span::from_nanos(u64::MAX);
+        Self { slots, requests: 1, clients: 1, longest_timer, ..Self::default() }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FaultLimits {
-    /// The number of peers, from the first on, that are parties at the start.
+    /// The first peers, which are parties at the start.
     pub parties: usize,
-    /// Peers that crash or fail to renew their session. The registry ends the session at any later moment.
+    /// The registry ends the session at any later moment.
     pub stops: u32,
-    /// New sessions of stopped peers, before or after the end of the old one.
+    /// Of stopped peers, before or after the end of the old session.
     pub sessions: u32,
-    /// Processes that are killed and replaced at once, and whose clients continue.
     pub takeovers: u32,
-    /// Evicted parties. Their clients may hold until they are notified.
+    /// Clients of evicted parties may hold until they are notified.
     pub forces: u32,
-    /// Parties that leave because the resource is unused.
     pub forgets: u32,
     pub removes: u32,
-    /// Grants recorded in the registry: they outlive their peer.
     pub detached: u32,
-    /// Detached grants renewed at a later process of their host. Only then may a process end a grant without notifying
-    /// its client.
+    /// At a later process of the host. Only then may a process end a grant without notifying its client.
     pub renewals: u32,
-    /// Registry messages and commands that are duplicated.
     pub repeats: u32,
-    /// The numbers of slots that the resource gets in turn; 0 for none.
+    /// In turn; 0 for none.
     pub resizes: [u32; 2],
-    /// The registry may choose any party as coordinator, not only the first.
+    /// Otherwise the first party is the coordinator.
     pub any_coordinator: bool,
     pub mutation: Option<RegistryMutation>,
 }
 
-/// A mutation outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegistryMutation {
     /// R3: the end of a party opens no generation, unless it was the coordinator.
     EndUnnoticed,
     /// R8: a census also removes parties that joined after its generation was opened.
     CloseRemovesJoiners,
-    /// A process that takes over has no record of its predecessor's grants.
+    /// The new process has no record of its predecessor's grants.
     NoGrantFile,
-    /// A takeover keeps the old session and opens no generation.
+    /// The old session stays, and no generation opens.
     TakeOverUnnoticed,
     /// R10: a party is removed on a request of an older generation, too.
     QuitsLate,
@@ -119,12 +88,12 @@ pub enum RegistryMutation {
     RemovesForced,
     /// R11: the next resource of the name restarts at the first generation.
     ForgetsFloor,
-    /// A duplicated eviction applies even after the session has joined again.
+    /// After the session has joined again.
     EvictsLate,
-    /// A duplicated resize applies even after another resize.
+    /// After another resize.
     ResizesLate,
-    /// A grant that its process ends without its client: the slot is handed over before the registry confirms.
+    /// The slot of an ended detached grant is handed over before the registry confirms.
     HandsOnFirst,
-    /// A session of the host can end a detached grant that a later one has renewed.
+    /// An earlier session can end a detached grant that a later one has renewed.
     AttachesRenewed,
 }

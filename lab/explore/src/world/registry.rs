@@ -11,14 +11,15 @@ pub(super) struct Registry {
     /// `None` if the generation was opened without parties.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
-    /// The valid sessions, and the generation since which each is a party.
+    /// With the generation since which each is a party.
     sessions: Vec<(Session, Option<u64>)>,
-    /// Detached grants, each with the session that granted or last renewed it.
+    /// With the session that granted or last renewed each.
     pub(super) detached: Vec<(Session, Detached)>,
     /// Valid sessions that were evicted and may not be notified yet.
     forced: Vec<Session>,
     /// The generation opened by the last resize, if commands may be duplicated.
-    resized: u64,
+    pub(super) resized: u64,
+    mutation: Option<RegistryMutation>,
 }
 
 impl Registry {
@@ -34,7 +35,12 @@ impl Registry {
             detached: Vec::new(),
             forced: Vec::new(),
             resized: 0,
+            mutation: faults.mutation,
         }
+    }
+
+    pub(super) fn has(&self, mutation: RegistryMutation) -> bool {
+        self.mutation == Some(mutation)
     }
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = Session> {
@@ -61,7 +67,6 @@ impl Registry {
         if any_coordinator { self.parties().count().max(1) } else { 1 }
     }
 
-    /// Opens the next generation, with the party at this index as coordinator.
     fn open(&mut self, choice: usize) -> Option<RegistryEvent> {
         self.generation += 1;
         let asked: Vec<Session> = self.parties().collect();
@@ -71,12 +76,7 @@ impl Registry {
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind })
     }
 
-    pub(super) fn grant(
-        &mut self,
-        from: Session,
-        registry_request: &RegistryRequest,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    pub(super) fn grant(&mut self, from: Session, registry_request: &RegistryRequest) -> Option<RegistryEvent> {
         let at = self.sessions.iter().position(|&(session, _)| session == from)?;
         match registry_request {
             RegistryRequest::Join => {
@@ -89,17 +89,15 @@ impl Registry {
                     }
                 }
             }
-            RegistryRequest::Close { generation, remaining } => {
-                if *generation == self.generation {
-                    for (session, since) in &mut self.sessions {
-                        let is_old = |since: &mut u64| {
-                            *since < *generation || mutation == Some(RegistryMutation::CloseRemovesJoiners)
-                        };
-                        since.take_if(|since| is_old(since) && !remaining.contains(session));
-                    }
+            RegistryRequest::Close { generation, remaining } if *generation == self.generation => {
+                let removes_joiners = self.has(RegistryMutation::CloseRemovesJoiners);
+                for (session, since) in &mut self.sessions {
+                    let is_old = |since: u64| since < *generation || removes_joiners;
+                    since.take_if(|since| is_old(*since) && !remaining.contains(session));
                 }
                 None
             }
+            RegistryRequest::Close { .. } => None,
             RegistryRequest::Renumber { generation } => {
                 (*generation == self.generation).then(|| self.open(0)).flatten()
             }
@@ -107,21 +105,14 @@ impl Registry {
         }
     }
 
-    /// Returns the notifications of the session and of the new coordinator.
-    pub(super) fn quit(
-        &mut self,
-        from: Session,
-        generation: u64,
-        choice: usize,
-        mutation: Option<RegistryMutation>,
-    ) -> [Option<RegistryEvent>; 2] {
+    /// For the session and for the new coordinator.
+    pub(super) fn quit(&mut self, from: Session, generation: u64, choice: usize) -> [Option<RegistryEvent>; 2] {
         if !self.stands(from) {
             return [None, None];
         }
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
-        let is_due = generation == self.generation || mutation == Some(RegistryMutation::QuitsLate);
+        let is_due = generation == self.generation || self.has(RegistryMutation::QuitsLate);
         if !is_due || !self.is_party(from) {
-            // The notification names only a later generation than the one that was quit.
             return [left(generation + u64::from(!is_due)), None];
         }
         self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
@@ -134,19 +125,17 @@ impl Registry {
         self.parties().next().is_none() && self.detached.is_empty()
     }
 
-    /// R11. Removes the resource if it is unused since that generation. The next resource of its name starts in a later
-    /// generation.
-    pub(super) fn remove(&mut self, generation: u64, mutation: Option<RegistryMutation>) -> bool {
-        let is_unused =
-            generation == self.generation && self.is_left() || mutation == Some(RegistryMutation::RemovesUsed);
-        if !is_unused || !self.forced.is_empty() && mutation != Some(RegistryMutation::RemovesForced) {
+    /// R11. The next resource of this name starts in a later generation.
+    pub(super) fn remove(&mut self, generation: u64) -> bool {
+        let is_unused = generation == self.generation && self.is_left() || self.has(RegistryMutation::RemovesUsed);
+        if !is_unused || !self.forced.is_empty() && !self.has(RegistryMutation::RemovesForced) {
             return false;
         }
         self.sessions.iter_mut().for_each(|(_, since)| *since = None);
         self.coordinator = None;
         self.detached.clear();
         self.forced.clear();
-        if mutation == Some(RegistryMutation::ForgetsFloor) {
+        if self.has(RegistryMutation::ForgetsFloor) {
             self.generation = 0;
         }
         true
@@ -194,7 +183,6 @@ impl Registry {
         self.sessions.iter_mut().filter(is_it).for_each(|(_, since)| *since = Some(generation));
     }
 
-    /// Replaces a session without opening a generation.
     pub(super) fn replace(&mut self, old: Session, new: Session) {
         for (session, _) in &mut self.sessions {
             if *session == old {
@@ -206,7 +194,7 @@ impl Registry {
         }
     }
 
-    /// Returns the notifications of the session and of the new coordinator.
+    /// For the session and for the new coordinator.
     pub(super) fn evict(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
@@ -226,15 +214,6 @@ impl Registry {
         self.open(choice)
     }
 
-    /// Called if a resize may be duplicated.
-    pub(super) fn note_resized(&mut self) {
-        self.resized = self.generation;
-    }
-
-    pub(super) fn may_resize(&self, looked: u64) -> bool {
-        looked >= self.resized
-    }
-
     pub(super) fn expire(&mut self, at: usize) -> Option<RegistryEvent> {
         let (_, detached) = self.detached.remove(at);
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind: EventKind::Expired(detached) })
@@ -245,15 +224,10 @@ impl Registry {
     }
 
     /// Requires that the session is valid and no later one has renewed the grant.
-    pub(super) fn drop_detached(
-        &mut self,
-        from: Session,
-        fencing: u64,
-        mutation: Option<RegistryMutation>,
-    ) -> Option<RegistryEvent> {
+    pub(super) fn drop_detached(&mut self, from: Session, fencing: u64) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];
-        let is_renewed = last > from && mutation != Some(RegistryMutation::AttachesRenewed);
+        let is_renewed = last > from && !self.has(RegistryMutation::AttachesRenewed);
         if self.stands(from) && !is_renewed { self.expire(at) } else { None }
     }
 }

@@ -16,16 +16,14 @@ enum Fault {
     UpdateTwice,
     /// Harmless, too.
     NextTwice,
-    /// `next` is taken for one of a later turn: those that follow are ignored.
+    /// The messages that follow are ignored.
     TurnTooHigh,
-    /// A `next` that arrives before its token is discarded.
     NextBeforeTokenLost,
     /// A token whose client has been served already is lost.
     SurplusLost,
     LeftNotSent,
-    /// The coordinator is notified that a token has returned to its sender.
     LeftToNowhere,
-    /// Harmless, but it costs order: an idle token then goes to the oldest unbound waiter.
+    /// Harmless, but an idle token then goes to the oldest unbound waiter.
     FreeNotSent,
     BusyNotSent,
     /// All reports of one hold have the same number.
@@ -33,7 +31,6 @@ enum Fault {
     /// The role is both kept and passed on.
     RoleRetained,
     EarlyUpdateLost,
-    /// A former coordinator discards the updates it receives.
     LateUpdateLost,
     WithdrawalIgnored,
     TokenTwice,
@@ -51,7 +48,7 @@ struct Broken {
 type Sent = Effect<Message, Never>;
 
 impl Mutation<FairKLate> for Broken {
-    fn goes_in(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
+    fn on_input(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
             (Fault::WithdrawalIgnored, Input::Release(ticket)) => !self.waiting.contains(ticket),
             (Fault::EarlyUpdateLost, Input::Message { message: Message::Update { .. }, .. }) => {
@@ -72,7 +69,7 @@ impl Mutation<FairKLate> for Broken {
         }
     }
 
-    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairKLate>) {
+    fn on_effects(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairKLate>) {
         let again = |effects: &mut Vec<Sent>, kind: fn(&Message) -> bool| {
             let sent: Vec<Sent> = effects.iter().filter(|effect| is_send(effect, kind)).cloned().collect();
             effects.extend(sent);

@@ -1,4 +1,4 @@
-//! Each mutation of Fair-K, and of its form with late binding, fails the right check.
+//! Each mutation fails the right check.
 
 mod late;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -51,7 +51,7 @@ fn every_fault_is_caught_by_the_right_check() {
         (Fault::NextForgotten, 3, limits(1), |v| matches!(v, Violation::Stuck(_))),
         (Fault::CoordinatorRetained, 3, limits(2), |v| matches!(v, Violation::Coordinators(2))),
         (Fault::ReversalToWrongPeer, 4, limits(1), |v| matches!(v, Violation::ParentCycle(_))),
-        (Fault::GrantWithoutToken, 2, limits(1), |v| matches!(v, Violation::TooManyInside { inside: 2, slots: 1 })),
+        (Fault::GrantWithoutToken, 2, limits(1), |v| matches!(v, Violation::TooManyHolders { inside: 2, slots: 1 })),
         (Fault::WithdrawalIgnored, 2, withdrawing, |v| matches!(v, Violation::NotWaiting(..))),
         (Fault::FencingNotAdvanced, 2, limits(1), |v| matches!(v, Violation::Fencing(..))),
         (Fault::SlotMixedUp, 3, limits(2), |v| matches!(v, Violation::WrongSlot(..))),
@@ -68,7 +68,7 @@ fn every_fault_is_caught_by_the_right_check() {
 struct PromisesEachFirst;
 
 impl Mutation<Custody> for PromisesEachFirst {
-    fn comes_out(&mut self, step: Step<'_, Custody>) {
+    fn on_effects(&mut self, step: Step<'_, Custody>) {
         for effect in step.effects {
             if let Effect::Send { to, message: custody::Message { body: custody::Body::Arrivals(notified), .. } } =
                 effect

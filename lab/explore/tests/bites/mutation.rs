@@ -11,20 +11,16 @@ pub enum Fault {
     /// The wrapper itself changes nothing.
     None,
     TokenTwice,
-    /// A *child* that arrives after its tail has left is discarded, and the token with it.
     LateChildLosesToken,
-    /// The coordinator assigns a requester and leaves the old tail in *token_locations*.
+    /// The coordinator leaves the old tail in *token_locations*.
     TailNotUpdated,
-    /// The coordinator sends *child* to the tail of the next queue.
     ChildToWrongTail,
     ChildForgotten,
-    /// A *child* that cannot be served at once is returned to its sender.
     ChildSentBack,
     /// A root that waits for the coordinator's role forgets its *next*.
     NextForgotten,
-    /// The coordinator assigns a requester and stays coordinator.
     CoordinatorRetained,
-    /// A forwarding node makes node 0 its parent instead of the requester.
+    /// A forwarding node makes node 0 its parent.
     ReversalToWrongPeer,
     /// A client that has to wait is granted as well.
     GrantWithoutToken,
@@ -54,7 +50,7 @@ pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (Peer
 }
 
 impl Mutation<FairK> for Broken {
-    fn goes_in(&mut self, peer: &FairK, input: &mut Input<Message, Never>) -> bool {
+    fn on_input(&mut self, peer: &FairK, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
             (Fault::WithdrawalIgnored, Input::Release(ticket)) => self.inside.contains(ticket),
             (Fault::ReversalToWrongPeer, Input::Message { message: Message::Request(claim), .. })
@@ -67,7 +63,7 @@ impl Mutation<FairK> for Broken {
         }
     }
 
-    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairK>) {
+    fn on_effects(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairK>) {
         let message = match input {
             Input::Message { message, .. } => Some(message),
             _ => None,

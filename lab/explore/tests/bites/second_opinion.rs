@@ -1,4 +1,4 @@
-//! Compares with the model checker `stateright`: the same worlds have the same states and counterexamples.
+//! `stateright` finds the same states and counterexamples in the same worlds.
 
 use peerlock_explore::{Action, Limits, World, explore};
 use peerlock_protocols::Never;

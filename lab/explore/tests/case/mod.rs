@@ -1,13 +1,13 @@
 //! Small worlds in text form, such as `peers=3 slots=2 losses=1 ordered`. `PEERLOCK_CASE="…" cargo test -p
-//! peerlock-explore --test NAME one_case -- --nocapture` explores any case; a failing case prints its command.
+//! peerlock-explore --test NAME one_case -- --nocapture` explores any case.
 
 use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_types::{PeerId, Span};
 
-pub type Outcome = Result<Explored, Box<Counterexample>>;
+pub use peerlock_explore::Outcome;
 
-/// Parses a case into `limits`, which has the defaults. `own` parses keys specific to a protocol.
+/// `own` parses keys specific to a protocol.
 pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> bool) {
     for part in text.split_whitespace() {
         let (key, value) = part.split_once('=').unwrap_or((part, "1"));
@@ -67,14 +67,13 @@ pub fn breaks(case: &str, outcome: Outcome) -> Box<Counterexample> {
 }
 
 pub fn is_two_inside(found: &Counterexample) {
-    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+    assert!(matches!(found.violation, Violation::TooManyHolders { inside: 2, slots: 1 }), "{found}");
 }
 
 pub fn is_stuck(found: &Counterexample) {
     assert!(matches!(found.violation, Violation::Stuck(_) | Violation::Hopeless(_)), "{found}");
 }
 
-/// Asserts that a page documents this exploration.
 pub fn is_documented(page: &str, explored: &Explored) {
     let Explored { states, steps, .. } = explored;
     let row = format!("| {states} | {steps} |");
@@ -92,12 +91,10 @@ pub struct Voting {
     /// Replica 1 is the hop to replica 0.
     pub by_the_other: bool,
     pub limits: Limits,
-    /// The timeouts that a state needs left to be checked for reachability.
     pub reserve: u32,
 }
 
 impl Voting {
-    /// The default quorum is a majority.
     pub fn read(text: &str, mut limits: Limits) -> Self {
         let (mut votes, mut hops, mut clients, mut reserve) = (None, 0, 1, 1);
         let (mut in_a_line, mut by_the_other) = (false, false);

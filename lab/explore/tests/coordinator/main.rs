@@ -1,5 +1,5 @@
-//! The coordinator protocol in small worlds of three replicas and separate clients. Except in `timed.rs`, time does not
-//! pass, and retry timers expire at any moment, within a budget.
+//! Three replicas and separate clients. Except in `timed.rs`, time does not pass, and retry timers expire at any
+//! moment.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -72,7 +72,6 @@ fn two_clients_from_the_beginning() {
     is_documented(&holds("replicas=3 clients=2 reserve=0 withdrawals=1", MOST_STATES));
 }
 
-/// Adds a client to the queue, known to all.
 fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
     stage.request(client);
     stage.deliver(client, 0, "request");
@@ -110,10 +109,9 @@ fn duplicated_message_is_harmless() {
     is_documented(&holds_from(&stage, 0));
 }
 
-/// From every state with a retry left all clients can still be served.
+/// From every state with a retry left.
 #[test]
 fn loss_is_recovered_by_retry() {
-    // A waiting client retries after a third of the lease.
     let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };
     let mut stage = Stage::new(of_three("clients=2 losses=1 timeouts=1", config));
     one_inside(&mut stage);
@@ -121,7 +119,6 @@ fn loss_is_recovered_by_retry() {
     is_documented(&holds_from(&stage, 1));
 }
 
-/// Without time, no other replica can take its place.
 #[test]
 fn reset_replica_grants_nothing() {
     let mut stage = Stage::new(of_three("clients=2 resets=1", Config::REPAIRED));

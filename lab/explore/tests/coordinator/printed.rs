@@ -1,4 +1,4 @@
-//! Defects of the printed form: a short run for each. All repairs are on except those named.
+//! Defects of the printed form. All repairs are on except those named.
 
 use peerlock_explore::{Counterexample, Limits, explore_with_hope};
 use peerlock_protocols::coordinator::Config;
@@ -13,7 +13,7 @@ fn found(config: Config) -> Box<Counterexample> {
     stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
 }
 
-/// Figure 1: the second client waits forever in every run.
+/// Figure 1.
 #[test]
 fn as_printed() {
     is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));
@@ -52,8 +52,7 @@ fn two_heads() {
     is_two_inside(&stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 0)));
 }
 
-/// A client has one ID for all its requests: a duplicated request is served twice, and the second grant is never
-/// returned.
+/// A client has one ID for all its requests, and the second grant is never returned.
 #[test]
 fn duplicated_request_is_served_twice() {
     let case = case("replicas=3 clients=2 duplications=1 reserve=0");

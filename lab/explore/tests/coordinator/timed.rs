@@ -9,7 +9,6 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};
 
-/// Short spans, so that little happens within a lease.
 const TIMED: Config = Config {
     lease: Span::from_secs(3),
     term: Span::from_millis(3500),
@@ -77,13 +76,12 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
     stage
 }
 
-/// The mutation: a new coordinator does not wait for the old one's leases.
 #[test]
 fn coordinator_without_grace_gives_two_holders() {
     let stage = suspected(Span::from_millis(1990));
     let found = explore_with_hope(&stage.world, MOST_STATES, u32::MAX).unwrap_err();
 
-    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+    assert!(matches!(found.violation, Violation::TooManyHolders { inside: 2, slots: 1 }), "{found}");
 }
 
 /// Replica 0 is reset at 3 s. At 5 s client 3 renews its lease with replica 1. At 7 s, when that may grant to others,

@@ -53,7 +53,6 @@ fn case_parses_its_printed_form() {
 
 const TESTS: usize = 17;
 
-/// The explored tests, worlds and states so far.
 static EXPLORED: Mutex<(usize, usize, usize)> = Mutex::new((0, 0, 0));
 
 /// The last test to finish, in any order, compares the sum with the page.
@@ -77,7 +76,6 @@ fn in_thousands(number: usize) -> String {
     }
 }
 
-/// Without crashes the registry is not needed, and no slot is free while a client waits.
 #[test]
 fn without_crashes_no_slot_stays_free() {
     hold(&[
@@ -112,7 +110,6 @@ fn deaths() {
     ]);
 }
 
-/// The coordinator, the token's holder, or a peer without any state leaves an unused resource, and joins it again.
 #[test]
 fn unused_resource_is_left_and_joined_again() {
     hold(&[
@@ -131,7 +128,6 @@ fn unused_resource_is_left_and_joined_again() {
     ]);
 }
 
-/// Twice while messages are under way, with crashes and old messages.
 #[test]
 fn unused_resource_is_removed_and_created_again() {
     hold(&[
@@ -171,7 +167,6 @@ fn duplicated_registry_messages_are_harmless() {
     ]);
 }
 
-/// Discarding void messages must not reduce coverage.
 #[test]
 fn void_messages_left_under_way() {
     hold(&[
@@ -186,7 +181,6 @@ fn withdrawals() {
     hold(&["peers=3 slots=1 parties=2 stops=1 withdrawals=1", "peers=2 slots=1 parties=2 stops=1 withdrawals=2"]);
 }
 
-/// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
 fn one_hand_over_ahead_suffices() {
     hold(&[
@@ -247,7 +241,6 @@ fn detached_grants() {
     ]);
 }
 
-/// Includes worlds in which an earlier process has ended the grant without notifying its client.
 #[test]
 fn detached_grants_at_the_next_process() {
     hold(&[

@@ -1,5 +1,5 @@
-//! Every rule is needed: without it, some order of events has a violation. The worlds and the shortest such runs are
-//! compared with the table in lab/docs/custody.md.
+//! Without each rule, some order of events has a violation. The shortest such runs are in the table of
+//! lab/docs/custody.md.
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +17,10 @@ enum Fault {
     RegistryMutation(RegistryMutation),
 }
 
-/// The rule's name in the docs, the mutation, the world, and the expected violation.
 type Row = (&'static str, Fault, &'static str, fn(&Violation) -> bool);
 
 fn twice(violation: &Violation) -> bool {
-    matches!(violation, Violation::SlotTwice(_) | Violation::TooManyInside { .. } | Violation::WrongSlot(..))
+    matches!(violation, Violation::SlotTwice(_) | Violation::TooManyHolders { .. } | Violation::WrongSlot(..))
 }
 
 fn waits_or_lost(violation: &Violation) -> bool {

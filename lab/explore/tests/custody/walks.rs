@@ -8,7 +8,6 @@ use peerlock_protocols::custody::Rule;
 
 use crate::case::{Case, case};
 
-/// The number of random steps, after which the run comes to rest.
 const STEPS: usize = 2_000;
 
 fn walks(case: &Case, seeds: std::ops::Range<u64>) {

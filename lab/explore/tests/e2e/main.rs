@@ -1,5 +1,4 @@
-//! E2E in every order of events, on small fixed routes. Time does not pass; tests of `peerlock-protocols` cover leases.
-//! Without losses only split votes with reordered messages need a timer, as in Sigma.
+//! E2E on small fixed routes. Time does not pass. Without losses only split votes with reordered messages need a timer.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -14,7 +13,6 @@ use peerlock_explore::{Counterexample, Explored, Limits, Violation};
 use peerlock_protocols::e2e::{Config, E2e};
 use peerlock_types::Span;
 
-/// Without renewals, pings and ends of leases, and without copies of the queue.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), backups: 0, ..Config::REPAIRED };
 
 fn explored(text: &str, config: Config) -> Outcome {
@@ -25,14 +23,13 @@ fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
 
-/// The table of the protocol's page has the number of states.
 fn holds_as_documented(text: &str) {
     let states = holds(text).states;
     let page = include_str!("../../../docs/papers/e2e.md").replace(',', "");
     assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
 }
 
-/// Returns the shortest run without one of the repairs, with which there is none.
+/// With the repair there is none.
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
@@ -78,13 +75,13 @@ fn duplicated_message_and_withdrawal_are_harmless() {
     holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
 }
 
-/// Fewer than 2m − n resets are safe. A retry may then be needed.
+/// A retry may be needed.
 #[test]
 fn a_reset() {
     holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
 }
 
-/// From every state with a timeout left all clients can be served, whichever message was lost.
+/// From every state with a timeout left.
 #[test]
 fn a_loss_and_a_time_out() {
     holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
@@ -97,9 +94,8 @@ fn too_many_resets_give_two_holders() {
     is_two_inside(&breaks(case, REPAIRED));
 }
 
-// The defects of the printed form. All other repairs are on, unless they would hide it.
+// The defects of the printed form.
 
-/// The replica has no owner while the successor holds.
 #[test]
 fn release_without_successor_gives_two_holders() {
     let case = "replicas=1 votes=1 clients=2 requests=2";
@@ -184,7 +180,7 @@ fn a_late_release_hits_the_next_owner() {
     is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
 }
 
-/// TOKEN is the only copy of the queue. With copies at the waiting clients, their pings resolve it much later.
+/// With copies at the waiting clients, their pings resolve it much later.
 #[test]
 fn lost_token_is_never_replaced() {
     let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";

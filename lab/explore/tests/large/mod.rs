@@ -1,8 +1,6 @@
 //! Worlds that are too large for every run. The documents list them in tables: each row begins with a world's text and
-//! the number of its states. Without `PEERLOCK_LARGE=1`, only the smallest are explored and the others parsed.
-//!
-//! `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1` takes half an hour and some
-//! gigabytes.
+//! the number of its states. `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1`
+//! explores them in half an hour.
 
 const EVERY_DAY: usize = 60_000;
 
@@ -10,7 +8,6 @@ pub fn is_for_now(states: usize) -> bool {
     states <= EVERY_DAY || std::env::var_os("PEERLOCK_LARGE").is_some()
 }
 
-/// `states` explores a world; `read` only parses it.
 pub fn worlds_are_as_documented<W>(page: &str, read: impl Fn(&str) -> W, states: impl Fn(&str) -> usize) {
     let worlds: Vec<(&str, usize)> = page.lines().filter_map(row).collect();
     assert!(!worlds.is_empty(), "the page has no table of worlds");

@@ -7,13 +7,12 @@ use peerlock_protocols::{Cx, Effect, Input, Observe, Protocol, step};
 use peerlock_types::{PeerId, Ticket, Time};
 
 pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
-    /// Changes an input. Returns false to discard it.
-    fn goes_in(&mut self, _peer: &P, _input: &mut Input<P::Message, P::Timer>) -> bool {
+    /// Returns false to discard the input.
+    fn on_input(&mut self, _peer: &P, _input: &mut Input<P::Message, P::Timer>) -> bool {
         true
     }
 
-    /// Changes the effects, or the peer itself.
-    fn comes_out(&mut self, step: Step<'_, P>);
+    fn on_effects(&mut self, step: Step<'_, P>);
 }
 
 pub struct Step<'a, P: Protocol> {
@@ -35,13 +34,13 @@ pub struct Sabotaged<P, S> {
 impl<P: Protocol + Clone, S: Mutation<P>> Sabotaged<P, S> {
     fn run(&mut self, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, Self>) {
         let mut received = input.clone();
-        if !self.mutation.goes_in(&self.peer, &mut received) {
+        if !self.mutation.on_input(&self.peer, &mut received) {
             return;
         }
         let (me, now, before, mut effects) = (cx.me(), cx.now(), self.peer.clone(), Vec::new());
         step(&mut self.peer, received, &mut Cx::new(me, now, cx.rng(), &mut effects));
         let step = Step { before: &before, input: &input, peer: &mut self.peer, effects: &mut effects, me, now };
-        self.mutation.comes_out(step);
+        self.mutation.on_effects(step);
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => cx.send(to, message),

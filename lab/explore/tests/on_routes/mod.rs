@@ -1,5 +1,3 @@
-//! Small worlds of peers on fixed routes, for protocols with replicas on an overlay.
-
 use std::sync::Arc;
 
 use peerlock_explore::{Explorable, Limits, World};
@@ -11,7 +9,6 @@ use crate::case::{Outcome, Voting};
 
 const MOST_STATES: usize = 12_000_000;
 
-/// Default: one request of each client, a reliable network that reorders.
 pub fn explore<P: Protocol>(text: &str, peer: impl Fn(PeerId, &Replicas) -> P) -> Outcome
 where
     OnRoutes<P>: Explorable,

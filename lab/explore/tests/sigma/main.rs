@@ -1,8 +1,6 @@
-//! Sigma in every order of events, in small worlds of replicas and separate clients.
-//!
-//! Time does not pass; tests of `peerlock-protocols` cover leases. Retry timers expire at any moment, within a budget.
-//! Replicas are interchangeable, which divides the number of states by nearly n!, and messages without effect are
-//! discarded, which divides it by thirty and more.
+//! Sigma in small worlds of replicas and separate clients. Time does not pass. Replicas are interchangeable, which
+//! divides the number of states by nearly n!, and messages without effect are discarded, which divides it by thirty and
+//! more.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -67,7 +65,6 @@ fn is_documented(explored: &Explored) {
     case::is_documented(include_str!("../../../docs/papers/sigma.md"), explored);
 }
 
-/// From every state all clients can be served without a timer.
 #[test]
 fn two_clients_and_no_fault() {
     is_documented(&holds("replicas=3 votes=2 clients=2 reserve=0"));
@@ -86,8 +83,7 @@ fn three_clients_at_three_replicas() {
     is_documented(&holds("replicas=3 votes=2 clients=3"));
 }
 
-/// Three clients may wait for each other, and then a timer is needed: a replica asks for its vote back, and the message
-/// overtakes the vote.
+/// A replica asks for its vote back, and the message overtakes the vote.
 #[test]
 fn three_clients_may_need_a_retry() {
     let found = breaks("replicas=2 votes=2 clients=3 reserve=0", Config::REPAIRED);
@@ -133,7 +129,7 @@ under way: 4 → 1  REQUEST(R1, 1@4)
     is_two_inside(&found);
 }
 
-/// From every state with a timeout left all clients can be served.
+/// From every state with a timeout left.
 #[test]
 fn retry_recovers_from_reset() {
     holds("replicas=2 votes=2 clients=2 timeouts=1");
@@ -148,8 +144,7 @@ fn retry_recovers_from_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// Merged states have the same continuations, in as many steps except for the arrival of void messages; and every state
-/// was explored.
+/// In as many steps, except for the arrival of void messages.
 #[test]
 fn merged_states_have_same_continuations() {
     for case in [
@@ -176,7 +171,7 @@ fn merging_keeps_counterexample_length() {
     }
 }
 
-/// Returns the number of states, and the number of classes that the search merges them into.
+/// Returns the number of states, and of classes that the search merges them into.
 fn classes(text: &str) -> (usize, usize) {
     let start = [1, 0].map(|alike| world(&case(&format!("{text} alike={alike} tidy=0")), Config::REPAIRED));
     let class_of = |world: &World<Sigma>| {
@@ -211,7 +206,6 @@ fn strawman(text: &str, config: strawman::Config) -> case::Outcome {
     explore(&case.world(|id, replicas| Strawman::new(id, replicas, config)), MOST_STATES)
 }
 
-/// The strawman of §3 is safe as long as no replica is reset.
 #[test]
 fn the_strawman_is_safe() {
     let (gives_up, backs_off) = (strawman::Config::GIVES_UP, strawman::Config::BACKS_OFF);

@@ -11,14 +11,13 @@ enum Fault {
     None,
     VoteForAll,
     ReleaseForgotten,
-    /// Replicas do not know the fencing numbers given so far.
     LevelForgotten,
     /// A replica does not ask its owner to yield to an earlier request.
     InquiryForgotten,
 }
 
 impl Mutation<Sigma> for Fault {
-    fn comes_out(&mut self, step: Step<'_, Sigma>) {
+    fn on_effects(&mut self, step: Step<'_, Sigma>) {
         let asker = match step.input {
             Input::Message { message: Message::Request { client, .. }, .. } => Some(*client),
             _ => None,
@@ -56,7 +55,7 @@ fn the_wrapper_changes_nothing() {
 fn every_fault_is_caught_by_the_right_check() {
     type Check = fn(&Violation) -> bool;
     let table: [(Fault, Check); 4] = [
-        (Fault::VoteForAll, |v| matches!(v, Violation::TooManyInside { inside: 2, slots: 1 })),
+        (Fault::VoteForAll, |v| matches!(v, Violation::TooManyHolders { inside: 2, slots: 1 })),
         (Fault::LevelForgotten, |v| matches!(v, Violation::Fencing(..))),
         (Fault::ReleaseForgotten, |v| matches!(v, Violation::Hopeless(_))),
         (Fault::InquiryForgotten, |v| matches!(v, Violation::Hopeless(_))),

@@ -22,7 +22,7 @@ fn found(text: &str, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Countere
 /// Finds the shortest run from the start to two holders, whatever else is violated.
 fn lets_two_in(text: &str, config: Config) -> String {
     let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
-    let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
+    let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyHolders { .. }));
     let found = crate::case::breaks(text, found);
     found.trace.to_string().lines().filter(|text| !text.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
@@ -172,7 +172,7 @@ fn a_vote_that_was_yielded_is_counted_again() {
 fn yielded_vote_is_counted_once_without_retry() {
     let states = |fault: &str| {
         let world = world(&case(&format!("replicas=3 votes=2 clients=2 {fault}")), NOT_NUMBERED);
-        let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
+        let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyHolders { .. }));
         none.unwrap_or_else(|found| panic!("with {fault}:\n{found}")).states
     };
     assert_eq!(states("duplications=1"), 171_392);

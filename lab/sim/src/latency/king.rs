@@ -11,8 +11,8 @@ const REGIONS: [Region; 3] = [
     Region { share: 0.18, x: -140.0, y: 114.0, spread: 25.0 },
 ];
 
-/// The access delay of a host at quantile u is u / (1 − u + `ACCESS_LIMIT`) times this many milliseconds of round trip:
-/// the median, with a long tail.
+/// The median of the access delays in milliseconds of round trip: at quantile u it is multiplied by u / (1 − u +
+/// `ACCESS_LIMIT`).
 const ACCESS: f64 = 9.2;
 
 /// Keeps the worst access delay finite: the smaller, the longer the tail.
@@ -21,7 +21,6 @@ const ACCESS_LIMIT: f64 = 0.0132;
 /// The largest relative deviation of a pair from its distance: routes are not straight lines.
 const DETOUR: f32 = 0.30;
 
-/// In milliseconds.
 const LONGEST: f32 = 800.0;
 
 /// Nanoseconds one way for a millisecond of round trip.
@@ -41,18 +40,15 @@ struct Region {
 /// The measured matrix may not be redistributed, so this is a generator. A host has a location on a plane and an access
 /// height (the height vectors of Dabek et al., *Vivaldi*, SIGCOMM 2004). A round trip is the distance plus both
 /// heights, times a detour hashed from the pair, at most 800 ms. Only the detours violate the triangle inequality.
-/// Hosts are drawn in strata: one height from each n-th of the distribution, and each continent its share, so that 300
-/// hosts already have the tail of 1740.
+/// Hosts are drawn in strata, so that 300 hosts already have the tail of 1740.
 ///
 /// Round trips in milliseconds over all pairs, smallest and largest of seeds 1 to 5. A violation is a pair with a
-/// shorter path through a third host, counted as a share of all pairs with a third host: a third of the share of
-/// triangles.
+/// shorter path through a third host, counted as a share of all pairs with a third host.
 ///
 /// | | mean | median | p90 | p99 | max | violations |
 /// | --- | --- | --- | --- | --- | --- | --- |
 /// | published, 1740 hosts | 182 | 160 | 340 | 680 | 800 | 5–8 % |
 /// | 1740 hosts | 182–184 | 158–163 | 340–343 | 665–696 | 800 | 6.5–6.7 % |
-/// | 700 hosts | 181–183 | 159–163 | 338–343 | 661–692 | 800 | 6.5–6.7 % |
 /// | 300 hosts | 181–185 | 158–163 | 341–349 | 648–689 | 800 | 6.5–6.8 % |
 #[derive(Clone, Debug)]
 pub struct King {
@@ -88,7 +84,7 @@ impl King {
 }
 
 impl Host {
-    /// Creates the host at these two quantiles of the distributions.
+    /// At these two quantiles of the distributions.
     fn new(mut place: f64, height: f64, rng: &mut Rng) -> Self {
         let mut region = &REGIONS[0];
         for next in &REGIONS[1..] {
@@ -115,7 +111,7 @@ fn strata(n: usize, rng: &mut Rng) -> Vec<f64> {
     strata
 }
 
-/// Returns a number from −1 to 1 with a triangular distribution: the sum of two uniform ones.
+/// Returns a number from −1 to 1 with a triangular distribution.
 #[inline]
 fn triangular(hash: u64) -> f32 {
     const SCALE: f32 = 1.0 / (1u64 << 32) as f32;
@@ -164,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Each tuple: the allowed relative deviation from the published numbers.
+    /// The allowed relative deviations from the published numbers.
     #[test]
     fn king_matches_published_statistics() {
         for (hosts, mean, median, p90, p99) in

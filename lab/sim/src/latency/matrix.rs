@@ -1,7 +1,7 @@
 //! Measured delays from a file, in one of two formats. Empty lines and lines that begin with `#` are skipped.
 //!
-//! **A topology of p2psim**, such as `mking-t` or `uking-t` of its King data set, if the first word of the file is
-//! `topology` or `failure_model`:
+//! **A topology of p2psim**, such as `mking-t` of its King data set, if the file begins with `topology` or
+//! `failure_model`:
 //!
 //! ```text
 //! topology E2EGraph 1740
@@ -16,20 +16,15 @@
 //! (`e2egraph.C`), a negative delay was not measured and a delay of 0 counts as 1. Lines that begin with `node`,
 //! `failure_model`, `noise` or `loss_rate` are skipped.
 //!
-//! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
-//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured. The diagonal is
-//! ignored.
+//! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, each number a *round
+//! trip*. An entry of −1, or of 0 off the diagonal, was not measured.
 //!
 //! **Units.** If the median round trip is above 10,000 the file is in microseconds (King's median is 160 ms), otherwise
-//! in milliseconds. A matrix of a fast local network must be in milliseconds, with decimals.
+//! in milliseconds. *Basis.* The files were not available: the units are inferred from p2psim's reader and from the
+//! published sizes of 19 and 17 MiB, which files with King's statistics have in these units.
 //!
-//! *Basis.* The files were not available. The units of `matrix` (round trips in microseconds) and `mking-t` (one-way
-//! milliseconds) are inferred from p2psim's reader and from the published sizes, 19 and 17 MiB, which files with King's
-//! statistics have in these units. `uking-t` is assumed to be in microseconds by its name.
-//!
-//! **Gaps.** A missing delay is that of the other direction, or else the median of all measured ones.
-//!
-//! **More hosts than peers.** The seed selects as many as needed, in the order of the file.
+//! A missing delay is that of the other direction, or else the median. If there are more hosts than peers, the seed
+//! selects them.
 
 use std::fs;
 use std::io;
@@ -41,13 +36,12 @@ use thiserror::Error;
 
 const MICROSECONDS_ABOVE: f64 = 10_000.0;
 
-/// The largest number in a file: an hour in microseconds.
+/// An hour in microseconds.
 const LARGEST: f64 = 3.6e9;
 
 /// Their matrix takes 800 MB while it is read.
 const MOST_HOSTS: usize = 10_000;
 
-/// The entry of a [`Table`] for a round trip that was not measured.
 const GAP: f64 = 0.0;
 
 const STREAM: u64 = u64::from_be_bytes(*b"mtxhosts");
@@ -64,11 +58,10 @@ pub enum MatrixError {
     TooSmall { file: PathBuf, hosts: usize, peers: usize },
 }
 
-/// Measured delays between peers.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     peers: usize,
-    /// One-way delays, row by row.
+    /// One-way, row by row.
     delays: Arc<[Span]>,
 }
 
@@ -79,7 +72,7 @@ impl Matrix {
     }
 }
 
-/// Selects this many of the hosts, in the order of the file.
+/// In the order of the file.
 fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
     let mut all: Vec<usize> = (0..hosts).collect();
     for i in 0..wanted {
@@ -90,7 +83,7 @@ fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
     all
 }
 
-/// The content of a file: round trips in its own unit, row by row, with gaps.
+/// Round trips in the unit of the file, row by row, with gaps.
 #[derive(Debug)]
 pub struct Table {
     hosts: usize,
@@ -108,7 +101,6 @@ fn fault<T>(line_number: usize, what: impl Into<String>) -> Result<T, Fault> {
 }
 
 impl Table {
-    /// Reads a file for at least `peers` peers.
     pub fn read(file: &Path, peers: usize) -> Result<Self, MatrixError> {
         let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
         let table = Self::parse(&text).map_err(|Fault { line_number, what }| MatrixError::Malformed {
@@ -122,7 +114,6 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns the delays between `peers` of the hosts, selected by the seed.
     pub fn draw(&self, peers: usize, seed: u64) -> Matrix {
         let hosts = choose(self.hosts, peers, &mut Rng::stream(seed, STREAM));
         Matrix { peers, delays: self.delays(&hosts) }
@@ -204,11 +195,9 @@ impl Table {
         Ok(Self { hosts, round_trips })
     }
 
-    /// Returns the one-way delays between these hosts, without gaps.
     fn delays(&self, hosts: &[usize]) -> Arc<[Span]> {
         let mut measured: Vec<f64> = self.round_trips.iter().copied().filter(|&x| x != GAP).collect();
         let middle = measured.len() / 2;
-        // A table of one host has no round trips.
         let median = if measured.is_empty() { GAP } else { *measured.select_nth_unstable_by(middle, f64::total_cmp).1 };
         let half_unit = if median > MICROSECONDS_ABOVE { 0.5e-6 } else { 0.5e-3 };
         let round_trip = |a: usize, b: usize| {

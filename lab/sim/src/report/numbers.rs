@@ -73,3 +73,20 @@ impl Numbers {
         self.0.keys().copied()
     }
 }
+
+/// Declares counts with the names that they have in a report.
+macro_rules! counts {
+    ($vis:vis struct $type:ident { $($field:ident: $name:literal,)* }) => {
+        #[derive(Clone, Copy, Debug, Default)]
+        $vis struct $type {
+            $(pub $field: u64,)*
+        }
+
+        impl $type {
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($name, self.$field)),*]
+            }
+        }
+    };
+}
+pub(crate) use counts;

@@ -42,7 +42,7 @@ impl Passed {
 }
 
 impl Exclusion {
-    /// `counts` counts violations and lets the run continue, for settings in which they are expected.
+    /// `counts` counts violations and lets the run continue.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         Self {
             slots: slots as usize,
@@ -53,10 +53,10 @@ impl Exclusion {
         }
     }
 
-    /// Counts a client that releases at the moment of its entry as a holder until the first message that its peer sends
-    /// from then on arrives: until another peer can know of the release. An earlier grant is a violation, since the
-    /// same run would have two holders with a longer hold time. Not for clients that know the end of their grant: such
-    /// an end needs no message.
+    /// Counts a client that releases at the moment of its entry as a holder until another peer can know of the release,
+    /// by the first message that its peer then sends. An earlier grant is a violation, since the same run would have
+    /// two holders with a longer hold time. Not for clients that know the end of their grant: such an end needs no
+    /// message.
     pub fn seeing_instants(mut self) -> Self {
         self.sees_instants = true;
         self
@@ -102,7 +102,6 @@ impl Exclusion {
     }
 }
 
-/// Checks that no client waits at the end of a run.
 pub(super) fn all_served(ledger: &Ledger) -> Result<(), Broken> {
     let Some(Client { peer, asked, .. }) = ledger.oldest() else { return Ok(()) };
     let unserved = ledger.waiting();
@@ -150,7 +149,7 @@ mod tests {
     use crate::actor::Bare;
     use crate::ideal::Ideal;
 
-    /// A client releases at once, which is known after `known`, if at all; a client of peer `other` enters `later`.
+    /// The release is known after `known`, if at all; a client of peer `other` enters `later`.
     fn meet(known: Option<u64>, other: u64, later: u64) -> Result<(), Broken> {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 1, false).seeing_instants();
         let mut ledger = Ledger::default();
@@ -179,7 +178,7 @@ mod tests {
         assert!(is_refused(meet(None, 2, 0)), "no message, at the same moment");
         assert_eq!(meet(None, 2, 1), Ok(()), "no message arrives: the lease may have expired");
     }
-    /// Another client may enter at the very moment in which an earlier holder releases.
+    /// Another client may enter at the moment in which an earlier holder releases.
     #[test]
     fn release_at_anothers_entry_is_not_instant() {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();

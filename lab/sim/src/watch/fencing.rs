@@ -15,13 +15,12 @@ pub struct Fencing {
 
 #[derive(Clone, Debug)]
 struct Given {
-    /// All numbers by slot, for the check at the end: those of two slots may increase and still meet.
+    /// By slot, for the check at the end: those of two slots may increase and still meet.
     all: Vec<Vec<u64>>,
     back: u64,
 }
 
 impl Fencing {
-    /// `counts` counts numbers that do not increase and lets the run continue.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         let given = Given { all: vec![Vec::new(); slots as usize], back: 0 };
         Self { resources: vec![given; resources], counts }
@@ -56,13 +55,13 @@ impl Fencing {
     }
 }
 
-/// Returns the duplicates among these, once for each repetition.
+/// Once for each repetition.
 fn given_twice(all: &[Vec<u64>]) -> Vec<u64> {
     let (lowest, highest) =
         (all.iter().filter_map(|slot| slot.first()).min(), all.iter().filter_map(|slot| slot.last()).max());
     let (Some(lowest), Some(highest)) = (lowest, highest) else { return Vec::new() };
     let given: usize = all.iter().map(Vec::len).sum();
-    // Usually nearly all numbers of the range occur: marking them is then much cheaper than sorting.
+    // Usually nearly all numbers of the range occur: marking them is much cheaper than sorting.
     if let Ok(range) = usize::try_from(highest - lowest)
         && range / 8 <= given
     {

@@ -33,14 +33,13 @@ struct Found {
     name: Label,
     /// The number of slots from each generation on.
     slots: BTreeMap<u64, u32>,
-    /// Evicted hosts, and the generation that each eviction opened.
+    /// With the generation that each eviction opened.
     expelled: Vec<(PeerId, u64)>,
     /// With evictions: all grants that were ever detached. Revoking one of an earlier session opens no generation.
     detached: BTreeSet<u64>,
-    /// The last fencing number of each slot; with evictions, of each generation.
+    /// Of each slot; with evictions, of each generation.
     last: BTreeMap<(u64, u32), u64>,
     given: BTreeSet<u64>,
-    /// The holders and their fencing numbers.
     inside: Vec<(Client, u64)>,
     /// Grants of the current step, or of a generation that no running voter has applied: the only one that did may have
     /// crashed in that very step.
@@ -103,7 +102,6 @@ impl Found {
 }
 
 impl Generations {
-    /// `by_force` says whether evictions occur.
     pub fn new(resources: usize, by_force: bool) -> Self {
         let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("a name is a valid label");
         let found = |name| Found {

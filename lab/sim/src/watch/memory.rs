@@ -6,13 +6,12 @@ use super::{Broken, Event, Resets, Watch};
 use crate::actor::{OverlayNote, Routing};
 use crate::report::Sheet;
 
-/// A logical replica.
 #[derive(Debug)]
 struct Place {
     key: Key,
     resource: usize,
     replica: u64,
-    /// The number of running peers that consider themselves its owner.
+    /// Running peers that consider themselves the owner.
     owners: u32,
 }
 
@@ -24,15 +23,13 @@ struct Place {
 pub struct Memory {
     places: Vec<Place>,
     resets: Vec<Resets>,
-    /// The keys that each peer owns.
     ranges: Vec<Option<KeyRange>>,
-    /// The number of losses.
     forgotten: u64,
     undelivered: u64,
 }
 
 impl Memory {
-    /// For settled peers, which own these keys: each key has one owner.
+    /// Each key has one owner.
     pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, ranges: Vec<Option<KeyRange>>, lease: Span) -> Self {
         let (mut places, mut resets) = (Vec::new(), Vec::new());
         for (resource, replicas) in resources.enumerate() {
@@ -51,7 +48,6 @@ impl Memory {
         self.moved(now, before, range);
     }
 
-    /// Records a change of a peer's keys.
     fn moved(&mut self, now: Time, before: Option<KeyRange>, after: Option<KeyRange>) {
         let has = |range: Option<KeyRange>, key| range.is_some_and(|range| range.contains(key));
         for at in 0..self.places.len() {
@@ -65,7 +61,6 @@ impl Memory {
         }
     }
 
-    /// Records the reset of a peer that owns `range`.
     fn reset(&mut self, now: Time, range: Option<KeyRange>) {
         for at in 0..self.places.len() {
             if range.is_some_and(|range| range.contains(self.places[at].key)) {
@@ -74,7 +69,6 @@ impl Memory {
         }
     }
 
-    /// A replica with two owners counts as lost at every moment.
     fn forget(&mut self, now: Time, at: usize) {
         self.forgotten += 1;
         let Place { resource, replica, .. } = self.places[at];

@@ -10,29 +10,26 @@ use crate::report::Sheet;
 /// Counts passes: a client enters that requested more than two message times later than a waiting one.
 ///
 /// Two message times is the time for a request to reach the queue, and for an update to reach the peer that has the
-/// token, which cannot know of the request before. With one slot any pass is a violation. With several, a waiter is
-/// bound to some holders, and is passed if another one releases first: a violation only above the
-/// [bound](Self::at_most) of the protocol.
+/// token. With one slot any pass is a violation. With several, a waiter is bound to some holders, and is passed if
+/// another one releases first: a violation only above the [bound](Self::at_most) of the protocol.
 #[derive(Debug)]
 pub struct Passing {
     /// Two message times, if delays are bounded.
     slack: Option<Span>,
     passed: u64,
-    /// The allowed number of passes of each waiter.
     bound: Option<u64>,
-    /// The number of passes of each waiter.
     passes: BTreeMap<Ticket, u64>,
 }
 
 impl Passing {
-    /// For messages that take at most this long. Without a bound nothing is counted.
+    /// Without a bound of delays nothing is counted.
     pub fn new(longest: Option<Span>) -> Self {
         let slack = longest.map(|longest| longest * 2);
         Self { slack, passed: 0, bound: None, passes: BTreeMap::new() }
     }
 
-    /// Makes more passes of a waiter a violation. A client that enters at the moment of its request does not count: it
-    /// found an idle token at its own peer.
+    /// Makes more passes of a waiter a violation. A client that enters at the moment of its request found an idle token
+    /// at its own peer, and does not count.
     pub fn at_most(self, bound: Option<u64>) -> Self {
         Self { bound, ..self }
     }
@@ -42,7 +39,6 @@ impl Passing {
         self.passed += u64::from(self.slack.zip(oldest).is_some_and(is_passed));
     }
 
-    /// Counts the passes of each earlier waiter for the same resource, oldest first.
     fn count<'a>(&mut self, client: &Client, waiting: impl Iterator<Item = &'a Client>) -> Result<(), Broken> {
         let (Some(slack), Some(bound)) = (self.slack, self.bound) else { return Ok(()) };
         let is_earlier = |other: &&Client| other.asked + slack < client.asked;
@@ -83,6 +79,27 @@ impl<A: Actor> Watch<A> for Passing {
         if self.slack.is_some() {
             sheet.numbers.sum("passed by", self.passed);
         }
+    }
+}
+
+/// Counts order inversions: clients that entered while an earlier request was waiting. Not a rule, since no protocol
+/// without a global clock can know the order of requests.
+#[derive(Debug, Default)]
+pub struct Order {
+    inversions: u64,
+}
+
+impl<A: Actor> Watch<A> for Order {
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Event::Grant(client, _, ledger) = event {
+            self.inversions += u64::from(ledger.oldest().is_some_and(|oldest| oldest.ticket < client.ticket));
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, sheet: &mut Sheet) {
+        sheet.numbers.sum("order inversions", self.inversions);
     }
 }
 

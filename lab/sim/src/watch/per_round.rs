@@ -3,28 +3,26 @@ use std::mem::take;
 
 use peerlock_types::{PeerId, Span, Time};
 
-use super::burden::count_of;
+use super::traffic::count_of;
 use super::{Broken, Event, Mark, Watch};
 use crate::actor::{Actor, Routing};
 use crate::report::Sheet;
 
-/// Counts requests, grants and messages round by round. Nothing counts before the first round, and only waiting times
-/// count after the last one.
+/// Counts round by round. Only waiting times count after the last round.
 #[derive(Debug)]
 pub struct PerRound {
     rounds: Vec<Round>,
     is_over: bool,
     /// By type: each hop of a routed message, and each direct message.
     messages: Vec<u64>,
-    /// The hops among them.
     hops: u64,
     /// Messages between overlays, and confirmations of hops.
     upkeep: u64,
-    /// The protocol messages that each peer received in this round.
+    /// In this round, by peer.
     got: Vec<u32>,
     received: Received,
     waits: Vec<Span>,
-    /// The clients still waiting at the end of the last round.
+    /// At the end of the last round.
     waiting: u64,
 }
 
@@ -114,7 +112,7 @@ impl<A: Routing> Watch<A> for PerRound {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     pub asked: u64,
-    /// Requests skipped because another client of the peer held the resource or waited for it.
+    /// Another client of the peer held the resource or waited for it.
     pub skipped: u64,
     pub grants: u64,
     pub messages: u64,
@@ -136,7 +134,6 @@ pub struct Received {
 }
 
 impl Received {
-    /// Counts a peer that received this many in a round.
     pub(crate) fn add(&mut self, messages: u32) {
         *self.peers.entry(messages).or_default() += 1;
     }
@@ -147,12 +144,10 @@ impl Received {
         }
     }
 
-    /// Returns each number of messages with its frequency, fewest messages first.
     pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
         self.peers.iter().map(|(&messages, &peers)| (messages, peers))
     }
 
-    /// Returns the number of pairs of a peer and a round.
     pub fn total(&self) -> u64 {
         self.peers.values().sum()
     }
@@ -162,7 +157,7 @@ impl Received {
         (self.total() > 0).then(|| all as f64 / self.total() as f64)
     }
 
-    /// Returns the fewest messages that at least `percent` of 100 do not exceed (nearest rank).
+    /// The nearest rank.
     pub fn quantile(&self, percent: u64) -> Option<u32> {
         let rank = (self.total() * percent).div_ceil(100).max(1);
         let mut below = 0;

@@ -66,7 +66,7 @@ struct Has {
 }
 
 impl Has {
-    #[inline]
+    #[inline(always)]
     fn of<P: Observe>(peer: &P) -> Self {
         Self { tokens: peer.tokens(), is_coordinator: peer.is_coordinator() }
     }
@@ -97,7 +97,7 @@ impl Counted {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, peer: PeerId, has: Has) {
         // Unconditional: a branch on whether anything has changed could not be predicted.
         let before = std::mem::replace(&mut self.peers[peer.index()], has);
@@ -105,7 +105,7 @@ impl Counted {
         self.coordinators = self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_broken(&self, has_coordinator: bool) -> bool {
         self.expected.is_some_and(|expected| self.tokens + self.tokens_under_way != expected)
             || (has_coordinator && self.coordinators + self.coordinators_under_way != 1)
@@ -149,7 +149,7 @@ impl Tree {
         (0..trees).map(|tree| Self { parents: parents(tree), moved: 0 }).collect()
     }
 
-    #[inline]
+    #[inline(always)]
     fn turn(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
         if self.parents[peer.index()] == parent { Ok(()) } else { self.follow(peer, parent) }
     }

@@ -11,7 +11,7 @@ use super::{Over, Workload};
 use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
 use crate::ledger::Client;
-use crate::report::Sheet;
+use crate::report::{Sheet, counts};
 use crate::watch::{Broken, Exclusion, Generations, Mark, Messages, Queued, Standstill};
 use crate::world::World;
 
@@ -83,22 +83,21 @@ enum Phase {
     Last,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    notified: u64,
-    not_acquired: u64,
-    stops: u64,
-    deaths: u64,
-    returned: u64,
-    resumed: u64,
-    served_last: u64,
-    resizes: u64,
-    removes: u64,
-    removed: u64,
-    forces: u64,
-    voter_changes: u64,
-    rifts: u64,
-}
+counts!(struct Counts {
+    notified: "notified",
+    not_acquired: "not acquired",
+    stops: "stops",
+    deaths: "deaths",
+    returned: "returned",
+    resumed: "resumed",
+    served_last: "served last",
+    resizes: "resized",
+    removes: "to be removed",
+    removed: "removed",
+    forces: "forced",
+    voter_changes: "voters set",
+    rifts: "rifts",
+});
 
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
@@ -114,20 +113,16 @@ pub enum Event {
 
 impl InVisits {
     pub fn new(visits: Visits, seed: u64) -> Self {
-        let (rng, removals) = (Rng::stream(seed, 0), Rng::stream(seed, 95));
-        let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let patient = BTreeSet::new();
-        let last = Time::END;
         Self {
             visits,
-            rng,
-            removals,
-            started,
-            stopping,
-            patient,
-            last,
-            gone,
-            wounded,
+            rng: Rng::stream(seed, 0),
+            removals: Rng::stream(seed, 95),
+            started: Vec::new(),
+            stopping: Vec::new(),
+            patient: BTreeSet::new(),
+            last: Time::END,
+            gone: Vec::new(),
+            wounded: Vec::new(),
             phase: Phase::Rough,
             counts: Counts::default(),
         }
@@ -369,22 +364,8 @@ impl Workload<Whole> for InVisits {
     }
 
     fn fill(&self, sheet: &mut Sheet) {
-        let Counts { notified, not_acquired, stops, deaths, returned, resumed, served_last, .. } = self.counts;
-        let Counts { resizes, removes, removed, forces, voter_changes, rifts, .. } = self.counts;
-        sheet.numbers.sum("notified", notified);
-        sheet.numbers.sum("not acquired", not_acquired);
-        sheet.numbers.sum("stops", stops);
-        sheet.numbers.sum("deaths", deaths);
-        sheet.numbers.sum("returned", returned);
-        sheet.numbers.sum("resumed", resumed);
-        sheet.numbers.sum("served last", served_last);
+        self.counts.named().into_iter().for_each(|(name, count)| sheet.numbers.sum(name, count));
         sheet.numbers.most("last came, ms", self.last.since(Time::ZERO).as_nanos() / 1_000_000);
-        sheet.numbers.sum("resized", resizes);
-        sheet.numbers.sum("to be removed", removes);
-        sheet.numbers.sum("removed", removed);
-        sheet.numbers.sum("forced", forces);
-        sheet.numbers.sum("voters set", voter_changes);
-        sheet.numbers.sum("rifts", rifts);
     }
 }
 

@@ -33,13 +33,9 @@ fn in_words(panic: &(dyn Any + Send)) -> Broken {
     format!("a peer has panicked: {}", what.unwrap_or("no message")).into()
 }
 
-pub(super) fn most_queued(residents: usize) -> usize {
-    MOST_FOR_ALL + MOST_FOR_EACH * residents
-}
-
 #[inline]
-pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> {
-    if queued <= most {
+pub(super) fn comes_to_an_end(queued: usize, residents: usize) -> Result<(), Broken> {
+    if queued <= MOST_FOR_ALL + MOST_FOR_EACH * residents {
         return Ok(());
     }
     Err(format!("{queued} events are queued: messages multiply").into())
@@ -62,18 +58,4 @@ pub(super) fn waits(
 ) -> Result<Client, Broken> {
     let found = client.filter(|client| client.peer == peer);
     found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, which is not waiting there").into())
-}
-
-/// With `reports_ends` the client may have left by itself.
-pub(super) fn was_inside(
-    client: Option<Client>,
-    peer: PeerId,
-    ticket: Ticket,
-    reports_ends: bool,
-) -> Result<Option<Client>, Broken> {
-    let found = client.filter(|client| client.peer == peer);
-    if found.is_none() && !reports_ends {
-        return Err(format!("peer {peer} reports {ticket:?} as lost, which does not hold").into());
-    }
-    Ok(found)
 }

@@ -18,7 +18,7 @@ pub(super) struct End {
 
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "grants")?;
+        let client = check::waits(self.ledger.take(ticket), peer, ticket, "grants")?;
         self.inside.push(client);
         self.watch.on(self.now, Event::Grant(&client, grant, &self.ledger))?;
         self.injector.entered(self.now, peer);
@@ -39,10 +39,11 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     pub(super) fn lose(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        let inside = self.take_inside(ticket);
-        match check::was_inside(inside, peer, ticket, A::REPORTS_ENDS)? {
+        match self.take_inside(ticket).filter(|client| client.peer == peer) {
             Some(client) => self.out(&client),
-            None => Ok(()),
+            // It has left by itself.
+            None if A::REPORTS_ENDS => Ok(()),
+            None => Err(format!("peer {peer} reports {ticket:?} as lost, which does not hold").into()),
         }
     }
 
@@ -53,7 +54,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "refuses")?;
+        let client = check::waits(self.ledger.take(ticket), peer, ticket, "refuses")?;
         self.tally.refused += 1;
         self.watch.on(self.now, Event::GiveUp(&client))?;
         L::on_over(self, &client, Over::Refused)
@@ -113,7 +114,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         let (client, over) = if let Some(client) = self.take_inside(ticket) {
             self.watch.on(self.now, Event::Leave(&client))?;
             (client, Over::Left)
-        } else if let Some(client) = self.ledger.inject(ticket) {
+        } else if let Some(client) = self.ledger.take(ticket) {
             self.tally.withdrawn += 1;
             self.watch.on(self.now, Event::GiveUp(&client))?;
             (client, Over::Withdrawn)

@@ -40,7 +40,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
                 if let Some(peer) = self.lose_any() {
                     self.tally.disks_lost += 1;
                     self.go_down(peer, last)?;
-                    self.hosts.lose_disk(peer);
+                    A::lose(&mut self.hosts.storage(peer).disk);
                 }
             }
             FaultKind::Outage => {
@@ -74,9 +74,9 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
             }
             FaultKind::SlowDisk => {
                 self.tally.disks_slow += 1;
-                self.injector.slow_down(peer, self.now + last);
+                self.injector.condition_mut(peer).slow_until = self.now + last;
             }
-            _ => self.injector.fill_up(peer),
+            _ => self.injector.condition_mut(peer).is_full = true,
         }
     }
 
@@ -189,13 +189,13 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
         if peer.index() < self.hosts.residents() && self.injector.reboots() {
             self.tally.reboots += 1;
-            self.hosts.reboot(peer);
+            A::reboot(&mut self.hosts.storage(peer).disk);
         }
         L::on_down(self, peer);
         let is_here = |client: &&Client| client.peer == peer;
         let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
         for client in waiting {
-            self.ledger.inject(client.ticket);
+            self.ledger.take(client.ticket);
             self.watch.on(self.now, Event::GiveUp(&client))?;
             L::on_over(self, &client, Over::Crashed)?;
         }

@@ -125,6 +125,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     }
 
     pub fn add_counted(&mut self, counted: &Counted) {
+        self.counted.resize(counted.world.len(), 0);
         self.counted.iter_mut().zip(&counted.world).for_each(|(sum, count)| *sum += count);
         self.load.add_counts(&counted.load);
     }
@@ -163,7 +164,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
             }
             &Record::Entered { peer, ticket, grant } => {
                 let known = tickets.get(&(peer, ticket)).copied();
-                let Some(client) = known.and_then(|known| self.ledger.inject(known)) else {
+                let Some(client) = known.and_then(|known| self.ledger.take(known)) else {
                     return Err(format!("peer {peer} grants {ticket:?}, which is not waiting there").into());
                 };
                 self.inside.push(client);
@@ -176,7 +177,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
                 }
             }
             &Record::GaveUp { peer, ticket } => {
-                match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.inject(known)) {
+                match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.take(known)) {
                     Some(client) => self.watch.on(now, Event::GiveUp(&client)),
                     None => Ok(()),
                 }
@@ -200,7 +201,7 @@ impl<A: Actor, L: Workload<A>> World<'_, A, L> {
         self.tally.crashed += 1;
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();
         for client in waiting {
-            self.ledger.inject(client.ticket);
+            self.ledger.take(client.ticket);
             self.watch.on(self.now, Event::GiveUp(&client))?;
         }
         let inside: Vec<_> = self.inside.iter().filter(|client| client.peer == peer).copied().collect();

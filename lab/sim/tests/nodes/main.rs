@@ -1,7 +1,6 @@
 //! The product's peers in virtual time with all tolerated faults: exclusion, fencing, progress and order hold.
 //!
-//! `RUNS=100000 SEED=10000 cargo test -p peerlock-sim --test nodes seeded -- --nocapture` plays others; one with all
-//! its events: `cargo run -p peerlock-sim --example node_runs -- trace SEED`.
+//! `RUNS=100000 SEED=10000 cargo test -p peerlock-sim --test nodes seeded -- --nocapture` plays other seeds.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod plan;
@@ -11,7 +10,6 @@ use plan::plan;
 use rayon::prelude::*;
 use summary::Summary;
 
-/// A little more than a minute on two cores.
 const RUNS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {

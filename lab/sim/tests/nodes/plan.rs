@@ -1,11 +1,7 @@
 //! Random runs of whole nodes with all tolerated faults at once, one per seed.
 //!
 //! A majority of the voters' files always survives, so at most one voter at a time is lost for good or loses its disk.
-//! All other faults are independent: crashes of one, two or all hosts, with torn writes; freezes, partitions (whole,
-//! one-way, partial, of single pairs), loss, duplication and delay of messages, slow and full disks, clocks within 1 %;
-//! and administrative actions: shutdowns, resizes while in use, deletions, evictions, changes of voters. In every third
-//! run they begin at once, while hosts start and the cluster is created. In some runs two hosts are finally
-//! disconnected for good.
+//! All other faults are independent. In every third run they begin at once, while the cluster is created.
 
 use peerlock_node::{Config, Ttl};
 use peerlock_sim::latency::Model;
@@ -16,7 +12,6 @@ use peerlock_types::{Rng, Span};
 /// Shorter than the product's session, so that more sessions expire.
 const SESSION: u64 = 3000;
 
-/// Draws a run from the seed.
 pub fn plan(seed: u64) -> Nodes {
     let rng = &mut Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let millis = Span::from_millis;
@@ -49,13 +44,12 @@ pub fn plan(seed: u64) -> Nodes {
     // A separate stream keeps the other properties of each seed.
     let reboots = if sometimes(&mut Rng::stream(seed, 98), 0.5) { 0.25 } else { 0.0 };
     let faults = Faults { reboots, ..faults };
-    // In most runs links close so soon that many are reopened, some with messages in flight.
+    // Links close so soon that many are reopened, some with messages in flight.
     let idle = millis(one_of(&mut Rng::stream(seed, 97), &[300, 1000, 4000, 60_000]));
-    // In most runs unused resources are left so soon that they are joined again.
     let unused = millis(one_of(&mut Rng::stream(seed, 96), &[500, 2000, 8000, 600_000]));
     // If the first host may be lost for good, another must be known.
     let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
-    // Making a host the only voter just after its file was lost would lose the majority by an administrator's action.
+    // With a host as the only voter just after its file was lost, an administrator would lose the majority.
     let careful = loses_hosts;
     let know_first = !loses_hosts && !expect && sometimes(rng, 0.5);
     Nodes {
@@ -67,10 +61,9 @@ pub fn plan(seed: u64) -> Nodes {
         config: Config { idle, unused, ..config() },
         disk: millis(one_of(rng, &[1, 5, 20])),
         network: Model::Jitter { low: millis(1), high: millis(high) }.load(0).expect("jitter needs no file"),
-        // A request takes at most two round trips to the registry and one delay to the coordinator. That peer must also
-        // be located and connected, which takes three round trips. If the existing connection has broken silently, it
-        // is in doubt after two beats, and the request arrives ten delays later: knock, open, hello, hello and itself,
-        // each relayed through the leader. In total 2 s and 15 delays.
+        // A request takes at most two round trips to the registry and one delay to the coordinator, which must be
+        // located and connected in three round trips. If the existing connection has broken silently, it is in doubt
+        // after two beats, and the request arrives ten relayed delays later. In total 2 s and 15 delays.
         clearly: (high <= 100).then_some(millis(if visits.rift { 4000 } else { 2200 })),
         faults,
         visits: Visits { know_first, careful, ..visits },
@@ -79,23 +72,20 @@ pub fn plan(seed: u64) -> Nodes {
     }
 }
 
-/// Draws how long clients arrive. A minute costs as much as ten shorter runs: from seed 1000 on it is one run in fifty
-/// instead of one in five.
+/// A minute costs as much as ten shorter runs: from seed 1000 on it is one run in fifty instead of one in five.
 fn lasts(seed: u64, rng: &mut Rng) -> Span {
     let drawn = one_of(rng, &[5, 8, 12, 12, 60]);
     let is_short = seed >= 1000 && !seed.is_multiple_of(10);
     Span::from_secs(if is_short { drawn.min(12) } else { drawn })
 }
 
-/// Resources are deleted in every eighth run, so that the other seeds keep their runs: now and then, or as often as
-/// they are created again.
+/// In every eighth run, so that the other seeds keep their runs.
 fn removes(seed: u64) -> Option<Span> {
     let every = one_of(&mut Rng::stream(seed, 95), &[100, 300, 1000]);
     (seed % 8 == 7).then_some(Span::from_millis(every))
 }
 
-/// Returns the run of a seed with many more faults, for two minutes: in some of them so many messages and hosts that
-/// few clients are served meanwhile. Every request is still served in the end.
+/// Many more faults, for two minutes. Every request is still served in the end.
 #[allow(dead_code, reason = "for long manual searches")]
 pub fn storm(seed: u64) -> Nodes {
     let plan = plan(seed);
@@ -120,7 +110,7 @@ pub fn storm(seed: u64) -> Nodes {
     Nodes { faults, visits, ..plan }
 }
 
-/// No slack, which would hide an error of the rules; and shorter timeouts, so that more happens.
+/// No slack, which would hide an error of the rules; and shorter timeouts.
 fn config() -> Config {
     let registry = peerlock_registry::Config {
         slack: Span::ZERO,

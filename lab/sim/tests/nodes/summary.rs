@@ -1,10 +1,8 @@
-//! A summary of many runs, which shows that the faults did happen.
-
 use std::fmt;
 
 use peerlock_sim::Report;
 
-/// The counts by name in a [`Report`]: faults, and ends of clients.
+/// Names in a [`Report`].
 const FAULTS: [&str; 18] = [
     "crashed",
     "reboots",
@@ -28,7 +26,6 @@ const FAULTS: [&str; 18] = [
 const MESSAGES: [&str; 4] = ["messages lost", "messages twice", "messages cut off", "messages held up"];
 const CLIENTS: [&str; 7] = ["asked", "lost", "orphans", "returned", "resumed", "not acquired", "notified"];
 
-/// The counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     faults: [u64; FAULTS.len()],
@@ -41,7 +38,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns the counts of one run.
     pub fn of(seed: u64, report: &Report) -> Self {
         Self {
             faults: FAULTS.map(|name| report.numbers.count(name)),
@@ -53,7 +49,6 @@ impl Summary {
         }
     }
 
-    /// Returns the sum of both.
     pub fn plus(mut self, other: Self) -> Self {
         self.faults.iter_mut().zip(other.faults).for_each(|(mine, more)| *mine += more);
         self.messages.iter_mut().zip(other.messages).for_each(|(mine, more)| *mine += more);
@@ -64,7 +59,6 @@ impl Summary {
         self
     }
 
-    /// Returns the number of faults of all kinds, except message faults.
     pub fn faults(&self) -> u64 {
         self.faults.iter().sum()
     }

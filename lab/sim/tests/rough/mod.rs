@@ -1,4 +1,4 @@
-//! One-minute runs of Sigma under faults, one per seed. Used by the tests and by the example `fault_runs`.
+//! One-minute runs of Sigma under faults, one per seed.
 
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::{Quorum, Replicas};
@@ -6,7 +6,6 @@ use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Hold, Links, Open, Poisson, Report};
 use peerlock_types::{Rng, Span};
 
-/// One run: its quorum and its report.
 #[derive(Debug)]
 pub struct Rough {
     quorum: Quorum,
@@ -14,18 +13,16 @@ pub struct Rough {
 }
 
 impl Rough {
-    /// Whether fewer than 2m − n replicas were reset within any one lease: then no violation is allowed.
+    /// With fewer than 2m − n replicas reset within any one lease, no violation is allowed.
     pub fn is_within_the_bound(&self) -> bool {
         self.report.numbers.count("resets within a lease") < u64::from(self.quorum.intersection())
     }
 
-    /// Returns the number of concurrent holders and of fencing numbers that do not increase.
     pub fn violations(&self) -> u64 {
         self.report.harm().violations + self.report.harm().fencing_back
     }
 }
 
-/// Draws a setting from the seed and runs it for a minute.
 pub fn play(seed: u64, config: Config) -> Rough {
     let (quorum, open) = draw(seed);
     let (replicas, config) = (Replicas::first(quorum), Config { lease: open.lease, ..config });
@@ -33,9 +30,8 @@ pub fn play(seed: u64, config: Config) -> Rough {
     Rough { quorum, report: report.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")) }
 }
 
-/// Draws mostly small quorums, which few resets break; hold times from much shorter than a message delay to longer than
-/// a lease; from no contention to full; messages that take longer than a retry, half of them twice; and about as many
-/// resets as the quorum tolerates.
+/// Mostly small quorums, which few resets break; hold times from much shorter than a message delay to longer than a
+/// lease; messages that take longer than a retry, half of them twice; about as many resets as the quorum tolerates.
 fn draw(seed: u64) -> (Quorum, Open) {
     let mut rng = Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
@@ -43,7 +39,7 @@ fn draw(seed: u64) -> (Quorum, Open) {
         [(3, 2), (3, 2), (4, 3), (4, 3), (5, 3), (5, 4), (7, 5), (32, 24)][one_of(&[0, 1, 2, 3, 4, 5, 6, 7]) as usize];
     let quorum = Quorum::new(n, m);
     let lease = Span::from_secs(one_of(&[2, 5, 10]));
-    // If no reset is tolerated, about one in the whole minute.
+    // About one in the whole minute.
     let life = match quorum.intersection() {
         1 => Span::from_secs(60) * u64::from(n) * one_of(&[1, 3]),
         _ => lease * u64::from(n) * one_of(&[1, 4]),

@@ -1,13 +1,11 @@
-//! One-minute runs of peers on an overlay under faults, one per seed. Used by the tests and by the example
-//! `swarm_runs`.
+//! One-minute runs of peers on an overlay under faults, one per seed.
 
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Links, Load, OverlayKind, Rounds};
 use peerlock_types::{Rng, Span};
 
-/// Draws a small overlay with all faults: messages are lost, duplicated and reordered; peers fail and join, including
-/// those with clients; replicas are reset. About as much as the quorum tolerates.
+/// About as many faults as the quorum tolerates.
 pub fn draw(seed: u64) -> Rounds {
     let mut rng = Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];

@@ -1,5 +1,4 @@
-//! A simplistic protocol: the owner of one key keeps the only list. Correct without faults, except for a selectable
-//! defect.
+//! A protocol in which the owner of one key has the only queue. Correct without faults, except for a selectable defect.
 
 use std::collections::VecDeque;
 
@@ -9,28 +8,24 @@ use peerlock_types::{Key, PeerId, Ticket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    LetsEverybodyIn,
+    TooManyHolders,
     NeverGrants,
-    LetsInTwice,
-    RepeatsItsNumber,
-    GetsNonsense,
+    GrantsTwice,
+    RepeatsFencing,
+    UnexpectedMessage,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Message {
-    /// From a client to the clerk.
-    Ask(Ticket),
-    /// The clerk's grant, with a fencing number.
-    Come(Ticket, u64),
-    /// From a releasing client to the clerk.
-    Done(Ticket),
+    Request(Ticket),
+    Grant(Ticket, u64),
+    Release(Ticket),
 }
 
 pub struct Clerk {
     me: PeerId,
     key: Key,
     fault: Fault,
-    /// The holder, then the waiting clients.
     list: VecDeque<(PeerId, Ticket)>,
     given: u64,
 }
@@ -43,17 +38,17 @@ impl Clerk {
     fn admit(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(&(peer, ticket)) = self.list.front() else { return };
         self.given += 1;
-        let fencing = if self.fault == Fault::RepeatsItsNumber { 7 } else { self.given };
+        let fencing = if self.fault == Fault::RepeatsFencing { 7 } else { self.given };
         if peer == self.me {
             self.let_in(ticket, fencing, cx);
         } else {
-            cx.send(peer, Message::Come(ticket, fencing));
+            cx.send(peer, Message::Grant(ticket, fencing));
         }
     }
 
     fn let_in(&mut self, ticket: Ticket, fencing: u64, cx: &mut Cx<'_, Self>) {
         cx.grant(ticket, Grant { slot: 0, fencing });
-        if self.fault == Fault::LetsInTwice {
+        if self.fault == Fault::GrantsTwice {
             cx.grant(ticket, Grant { slot: 0, fencing: fencing + 1000 });
         }
     }
@@ -64,43 +59,43 @@ impl Protocol for Clerk {
     type Timer = Never;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        if self.fault == Fault::GetsNonsense {
+        if self.fault == Fault::UnexpectedMessage {
             cx.unexpected("nonsense");
         }
-        cx.route(self.key, Message::Ask(ticket));
+        cx.route(self.key, Message::Request(ticket));
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        cx.route(self.key, Message::Done(ticket));
+        cx.route(self.key, Message::Release(ticket));
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if let Message::Come(ticket, fencing) = message {
+        if let Message::Grant(ticket, fencing) = message {
             self.let_in(ticket, fencing, cx);
         }
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Ask(_) if self.fault == Fault::NeverGrants => {}
-            Message::Ask(ticket) if self.fault == Fault::LetsEverybodyIn => {
+            Message::Request(_) if self.fault == Fault::NeverGrants => {}
+            Message::Request(ticket) if self.fault == Fault::TooManyHolders => {
                 self.list = [(hop.origin, ticket)].into();
                 self.admit(cx);
             }
-            Message::Ask(ticket) => {
+            Message::Request(ticket) => {
                 self.list.push_back((hop.origin, ticket));
                 if self.list.len() == 1 {
                     self.admit(cx);
                 }
             }
-            Message::Done(ticket) => {
+            Message::Release(ticket) => {
                 let was_inside = self.list.front().is_some_and(|first| first.1 == ticket);
                 self.list.retain(|entry| entry.1 != ticket);
                 if was_inside {
                     self.admit(cx);
                 }
             }
-            Message::Come(..) => cx.unexpected("a routed answer"),
+            Message::Grant(..) => cx.unexpected("a routed answer"),
         }
     }
 }
@@ -110,9 +105,9 @@ impl Observe for Clerk {
 
     fn kind(message: &Message) -> usize {
         match message {
-            Message::Ask(_) => 0,
-            Message::Come(..) => 1,
-            Message::Done(_) => 2,
+            Message::Request(_) => 0,
+            Message::Grant(..) => 1,
+            Message::Release(_) => 2,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Peers on an overlay in rounds: the counts, the watchers, and faults within and beyond the quorum's bound.
+//! Peers on an overlay in rounds.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod clerk;
@@ -88,7 +88,6 @@ fn upkeep_is_counted_apart_from_messages() {
     assert_eq!(hops, ask.1 + done.1, "only these are routed");
     assert!(grant.1 <= report.steady_flow.entries, "one each, or none where the clerk is the client's own peer");
     assert!(ask.1 > asked, "with one message per hop");
-    // Rounds are long enough for their messages to settle.
     let received: u64 = report.received.counts().map(|(messages, peers)| u64::from(messages) * peers).sum();
     assert_eq!(received, report.sent());
     assert_eq!(report.sent(), report.steady_flow.messages);
@@ -99,11 +98,10 @@ fn upkeep_is_counted_apart_from_messages() {
     assert_eq!((failed, came), (3 * 6 * 5, 3 * 6 * 5));
 }
 
-/// §VI: "… releases one of its already held resources, with a 50% probability. This means that the average holding time
-/// of a critical section is 2 rounds."
+/// §VI: "… the average holding time of a critical section is 2 rounds."
 #[test]
 fn a_resource_is_held_for_two_rounds() {
-    // One resource with constant demand: a grant every other round, except the first.
+    // A grant every other round, except the first.
     let busy = Rounds { resources: 1, rounds: 400, requests: 2, trials: 4, drain: Span::ZERO, ..small() };
     let report = clerk(&Rounds { count_violations: true, ..busy }, Fault::None).unwrap();
     let rounds_per_grant = 4.0 * 400.0 / report.steady_flow.entries as f64;
@@ -120,11 +118,11 @@ fn without_drain_waiters_are_stuck() {
 #[test]
 fn each_mutation_is_detected() {
     for (fault, sentence) in [
-        (Fault::LetsEverybodyIn, "enters as holder 2 of 1"),
+        (Fault::TooManyHolders, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "requests were never served, the oldest by peer"),
-        (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer"),
-        (Fault::LetsInTwice, "which is not waiting there"),
-        (Fault::GetsNonsense, "got nonsense"),
+        (Fault::RepeatsFencing, "slot 0 gives fencing number 7 to peer"),
+        (Fault::GrantsTwice, "which is not waiting there"),
+        (Fault::UnexpectedMessage, "got nonsense"),
     ] {
         let error = clerk(&small(), fault).expect_err("the fault must be seen").to_string();
         assert!(error.contains(sentence), "{fault:?}: {error}");
@@ -136,17 +134,17 @@ fn each_mutation_is_detected() {
 #[test]
 fn each_fault_is_counted() {
     let count = |fault| clerk(&Rounds { count_violations: true, ..small() }, fault).unwrap();
-    let harm = count(Fault::LetsEverybodyIn).harm();
+    let harm = count(Fault::TooManyHolders).harm();
     assert!(harm.violations > 0 && harm.stuck == 0, "{harm:?}");
     let report = count(Fault::NeverGrants);
     assert_eq!((report.harm().stuck, report.entries), (report.numbers.count("asked in rounds"), 0));
     assert_eq!(report.steady_messages_per_entry(), None);
-    let harm = count(Fault::RepeatsItsNumber).harm();
+    let harm = count(Fault::RepeatsFencing).harm();
     assert!(harm.fencing_back > 0 && harm.violations == 0, "{harm:?}");
-    assert!(count(Fault::GetsNonsense).numbers.count("unexpected") > 0);
+    assert!(count(Fault::UnexpectedMessage).numbers.count("unexpected") > 0);
 }
 
-/// Messages after the last round are not counted, and so grants after it do not count for the ratio.
+/// Grants after the last round do not count for the ratio either.
 #[test]
 fn messages_per_entry_are_those_of_the_rounds() {
     let report = sigma(&small());
@@ -159,7 +157,7 @@ fn messages_per_entry_are_those_of_the_rounds() {
     }
 }
 
-/// A crashed peer's clients are gone; all others would be stuck if no client were served.
+/// All others would be stuck if no client were served.
 #[test]
 fn crashed_clients_are_not_stuck() {
     let faults = Faults { client_crash: 0.5, ..Faults::default() };
@@ -170,7 +168,6 @@ fn crashed_clients_are_not_stuck() {
     assert!(stuck > 0 && stuck <= asked - crashed, "{report:?}");
 }
 
-/// The fault runs of the example `swarm_runs`, as many as a test has time for.
 #[test]
 fn rough_swarms_do_no_harm_within_the_bound() {
     [sigma, e2e, non_e2e, coordinator].into_iter().for_each(does_no_harm);
@@ -189,7 +186,7 @@ fn does_no_harm(run: fn(&Rounds) -> Report) {
     assert!(episodes.iter().zip([100, 20, 20, 100]).all(|(had, least)| *had > least), "{episodes:?}");
 }
 
-/// Beyond the bound, with ten times the resets and two votes of three, two clients hold at a time.
+/// With ten times the resets and two votes of three.
 #[test]
 fn resets_beyond_bound_are_counted_apart() {
     let faults = Faults { replica_life: Some(Span::from_secs(20)), ..Faults::default() };

@@ -1,8 +1,36 @@
-use peerlock_types::{PeerId, Time};
+use std::mem::take;
 
-use super::{Broken, Event, Watch};
+use peerlock_types::{PeerId, Span, Time};
+
+use super::{Broken, Event, Flow, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
+
+/// Counts the sent messages of each type.
+#[derive(Debug)]
+pub struct Messages(Vec<u64>);
+
+impl Messages {
+    pub fn of<A: Actor>() -> Self {
+        Self(vec![0; A::KINDS.len()])
+    }
+}
+
+impl<A: Actor> Watch<A> for Messages {
+    #[inline(always)]
+    fn on(&mut self, _now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        if let Event::Send { message, .. } = event
+            && let Some(kind) = A::kind(message)
+        {
+            self.0[kind] += 1;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, sheet: &mut Sheet) {
+        sheet.messages = A::KINDS.iter().copied().zip(self.0.iter().copied()).collect();
+    }
+}
 
 /// Counts the messages that the busiest peer receives, and records the time of the last grant.
 #[derive(Debug, Default)]
@@ -35,6 +63,43 @@ pub(super) fn count_of<N: Clone + Default>(counts: &mut Vec<N>, peer: PeerId) ->
         counts.resize(peer.index() + 1, N::default());
     }
     &mut counts[peer.index()]
+}
+
+/// Measures an open run: waits, entries and messages from a moment to the end of the run.
+#[derive(Debug)]
+pub struct Window {
+    from: Time,
+    inside: Vec<Span>,
+    before: Vec<Span>,
+    flow: Flow,
+}
+
+impl Window {
+    pub fn from(from: Time) -> Self {
+        Self { from, inside: Vec::new(), before: Vec::new(), flow: Flow::default() }
+    }
+}
+
+impl<A: Actor> Watch<A> for Window {
+    #[inline(always)]
+    fn on(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match event {
+            Event::Grant(client, ..) if now < self.from => self.before.push(now.since(client.asked)),
+            Event::Grant(client, ..) => {
+                self.inside.push(now.since(client.asked));
+                self.flow.entries += 1;
+            }
+            Event::Send { .. } => self.flow.messages += u64::from(now >= self.from),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, sheet: &mut Sheet) {
+        sheet.flow = self.flow;
+        sheet.steady = take(&mut self.inside);
+        sheet.unsteady = take(&mut self.before);
+    }
 }
 
 #[cfg(test)]
