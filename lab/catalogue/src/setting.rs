@@ -159,7 +159,6 @@ impl TryFrom<Flags> for Setting {
     }
 }
 
-/// Returns the environment of the protocol.
 fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     let possible = protocol.among();
     match flags.overlay {
@@ -461,7 +460,6 @@ impl Setting {
         format!("peerlock-lab simulate {}", words.join(" "))
     }
 
-    /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
         format!("{}{form}{}", self.protocol, self.environment())

@@ -16,12 +16,10 @@ use crate::Result;
 
 const STYLE: &str = include_str!("html.css");
 pub const INFALLIBLE: &str = "writing to a string cannot fail";
-/// The most tick labels that fit a narrow screen.
 const MOST_TICKS: usize = 6;
 
 pub struct Row {
     pub name: String,
-    /// The CSS class, which sets the colour.
     pub class: String,
     pub marks: Vec<f64>,
     pub text: String,
@@ -58,7 +56,6 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Writes a plot of rows, grouped under headings.
 pub fn plot(body: &mut String, title: &str, what: &str, groups: &[(String, Vec<Row>)]) {
     let values = groups.iter().flat_map(|(_, rows)| rows).flat_map(|row| row.marks.iter().copied());
     let axis = Axis::horizontal(title, Scale::Log, &[], values);

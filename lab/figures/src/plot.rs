@@ -119,7 +119,6 @@ impl Plot {
         svg.end()
     }
 
-    /// Returns the labels with their style; `None` for the ring of published numbers.
     fn legend_items(&self) -> Vec<(&str, Option<usize>)> {
         let mut items: Vec<(&str, Option<usize>)> =
             self.legend.iter().map(|(label, style)| (label.as_str(), Some(*style))).collect();
@@ -129,7 +128,6 @@ impl Plot {
         items
     }
 
-    /// Places the legend's items in rows.
     fn legend_places(&self, width: f64) -> Vec<(f64, f64)> {
         let (mut x, mut y) = (66.0, 6.0);
         let mut places = Vec::new();
@@ -146,17 +144,14 @@ impl Plot {
 }
 
 impl Panel {
-    /// Returns the width of the vertical tick labels.
     fn tick_width(&self) -> f64 {
         self.y.ticks().iter().map(|(_, label)| svg::width(label, 12.0)).fold(0.0, f64::max)
     }
 
-    /// Returns the width of the vertical axis with its labels.
     fn margin(&self) -> f64 {
         (self.tick_width() + 32.0).max(66.0)
     }
 
-    /// Wraps a tick label on an axis of this length.
     fn wrapped<'a>(&self, label: &'a str, length: f64) -> Vec<&'a str> {
         match self.x.categories() {
             0 => vec![label],
@@ -164,7 +159,6 @@ impl Panel {
         }
     }
 
-    /// Returns the number of rows of labels below the horizontal axis.
     fn rows(&self, length: f64) -> usize {
         self.x.ticks().iter().map(|(_, label)| self.wrapped(label, length).len()).max().unwrap_or(1)
     }

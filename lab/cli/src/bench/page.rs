@@ -105,7 +105,6 @@ fn rates(body: &mut String, cases: &[&Case]) {
     plot(body, "Rates", what, rows);
 }
 
-/// Writes a plot of these rows, grouped by setting.
 fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item = (&'a Case, Row)>) {
     let mut groups: Vec<(String, Vec<Row>)> = Vec::new();
     for (case, row) in rows {
@@ -118,7 +117,6 @@ fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item
     html::plot(body, title, what, &groups);
 }
 
-/// Describes a case without its system.
 fn setting(case: &Case) -> String {
     let Case { clients, processes, slots, hold_ms, delay_ms, .. } = case;
     let hold = if *hold_ms > 0.0 { format!("hold time {} ms", tidy(*hold_ms)) } else { "no hold time".into() };

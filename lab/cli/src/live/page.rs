@@ -74,7 +74,6 @@ fn readings(body: &mut String) {
     );
 }
 
-/// Writes a plot with a row per protocol, grouped by kind.
 fn figure(body: &mut String, number: &Number, rows: &[Row]) {
     let mut groups: Vec<(String, Vec<html::Row>)> = Vec::new();
     for row in rows {

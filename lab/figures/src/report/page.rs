@@ -171,7 +171,6 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     push(body, "</tbody></table></div>");
 }
 
-/// Writes the data of the plots, collapsed.
 fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     let file = &resolved.figure.file;
     for (number, panel) in file.panels.iter().enumerate() {
