@@ -17,10 +17,15 @@ use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
 use crate::worker::{Launcher, Worker, first};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A server to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Against {
+    /// The lock of etcd, three nodes
     Etcd,
+    /// A token passed with BLPOP, one redis-server
     Redis,
+    /// The lock recipe of ZooKeeper, three nodes
+    #[value(name = "zookeeper")]
     ZooKeeper,
 }
 

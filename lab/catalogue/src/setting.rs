@@ -225,16 +225,9 @@ fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     if flags.detection.is_some() {
         return refuse("custody detects failures itself: leave detection out".into());
     }
-    Ok(Closed {
-        peers,
-        slots: flags.slots.unwrap_or(3),
-        voters: Some(Voters { quorum, lease }),
-        backups: None,
-        hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
-        think_rate: flags.think_rate.unwrap_or(0.5),
-        entries: flags.entries.unwrap_or(30),
-        warm_up: flags.warm_up.unwrap_or(5),
-    })
+    let closed = closed(flags, Some(Voters { quorum, lease }), None)?;
+    let (slots, entries) = (flags.slots.unwrap_or(3), flags.entries.unwrap_or(30));
+    Ok(Closed { peers, slots, entries, warm_up: flags.warm_up.unwrap_or(5), ..closed })
 }
 
 pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {

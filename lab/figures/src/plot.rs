@@ -21,13 +21,13 @@ pub struct Panel {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    pub lines: Vec<Line>,
+    pub series: Vec<Series>,
     /// Published numbers, drawn as rings.
     pub rings: Vec<(f64, f64)>,
 }
 
 #[derive(Debug)]
-pub struct Line {
+pub struct Series {
     pub style: usize,
     pub points: Vec<(f64, f64)>,
     /// Confidence intervals: place, lower end, upper end.
@@ -189,9 +189,9 @@ impl Panel {
         svg.text(((left + right) / 2.0, below), self.x.label(), 13.0, Anchor::Middle, false);
         svg.upright((left - (self.tick_width() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
 
-        for (number, line) in self.lines.iter().enumerate() {
+        for (number, line) in self.series.iter().enumerate() {
             let style = style(line.style);
-            let shift = self.x.dodge(number, self.lines.len()) * (right - left);
+            let shift = self.x.dodge(number, self.series.len()) * (right - left);
             let points: Vec<(f64, f64)> = line
                 .points
                 .iter()
@@ -260,7 +260,7 @@ mod tests {
             title: "one of two".into(),
             x: Axis::horizontal("fault", Scale::Category, &names, [].into_iter()),
             y: Axis::vertical("share", Scale::Linear, [1.0].into_iter()),
-            lines: Vec::new(),
+            series: Vec::new(),
             rings: Vec::new(),
         };
         let legend = (1..=12).map(|style| (format!("curve {style}"), style)).collect();
@@ -283,7 +283,7 @@ mod tests {
             title: String::new(),
             x: Axis::horizontal("load", Scale::Linear, &[], [0.0, 10.0].into_iter()),
             y: Axis::vertical("seconds", Scale::Log, [1.0, 100.0].into_iter()),
-            lines: Vec::new(),
+            series: Vec::new(),
             rings,
         };
         let plot = |rings| Plot { title: String::new(), panels: vec![panel(rings)], legend: Vec::new() }.svg();
