@@ -38,7 +38,6 @@ use crate::system::{Failure, Granted, Lock, System};
 use crate::worker::FAILED;
 use crate::{clock, relay};
 
-/// The environment variable with the cluster secret, which other users could see in an argument.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
 
 const MESSAGE: usize = 128;
@@ -227,7 +226,6 @@ async fn on_command(system: &System, line: &str, state: &mut State) -> Result<St
     }
 }
 
-/// Creates a resource before the measurement.
 async fn create(system: &System, name: &str, slots: u32) -> Result<String, Failure> {
     let mut lock = system.lock(name, slots).await?;
     lock.prepare().await?;

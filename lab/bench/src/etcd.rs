@@ -16,7 +16,6 @@ use crate::system::Failure;
 
 pub struct Client {
     connection: SendRequest<Full<Bytes>>,
-    /// In base64.
     name: String,
     lease: String,
     key: String,
@@ -73,7 +72,6 @@ impl Client {
     }
 }
 
-/// The gateway writes large numbers as strings.
 fn text(value: &Value) -> Result<String, Failure> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("etcd: {value} is not a string").into())
 }

@@ -11,14 +11,12 @@ use crate::statistics::Times;
 use crate::worker::{Launcher, Worker, first};
 use crate::{Error, clock};
 
-/// The idle time of a slot in the semaphore case.
 const REST: Duration = Duration::from_millis(3);
 
 /// The cost of one message: half a round trip of 128 bytes on a blocking TCP connection between two processes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Messages {
     pub one_core: Times,
-    /// The same after 3 ms of rest, as between the entries of clients with a hold time.
     pub one_core_after_rest: Times,
     /// Each on its own core, asleep until woken; as `one_core` on a machine with one core.
     pub two_cores: Times,

@@ -17,10 +17,15 @@ use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
 use crate::worker::{Launcher, Worker, first};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A server to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Against {
+    /// The lock of etcd, three nodes
     Etcd,
+    /// A token passed with BLPOP, one redis-server
     Redis,
+    /// The lock recipe of ZooKeeper, three nodes
+    #[value(name = "zookeeper")]
     ZooKeeper,
 }
 
@@ -42,7 +47,6 @@ impl fmt::Display for Against {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
     pub quick: bool,
     pub against: Vec<Against>,
@@ -97,7 +101,6 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Repo
     interruptible(measure(options, progress))
 }
 
-/// Runs a measurement until it ends or a signal arrives.
 pub(crate) fn interruptible<T>(measure: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -218,7 +221,6 @@ pub(crate) async fn peers(launcher: &Launcher<'_>, count: usize, network: &mut N
     Ok(all)
 }
 
-/// Starts as many client processes as there are peers, distributed over the nodes of a server.
 pub(crate) async fn clients(launcher: &Launcher<'_>, against: Against, server: &Server) -> Result<Vec<Worker>, Error> {
     let mut all = Vec::new();
     for node in server.addresses.iter().cycle().take(PEERS) {
@@ -244,7 +246,6 @@ impl Pair {
         Ok(Self { peer, agent, client, _dir: dir })
     }
 
-    /// Measures an agent with many waiters for resources that another peer holds.
     async fn memory(&mut self) -> Result<Memory, Error> {
         let before_mb = resident_mb(&self.agent)?;
         self.peer.ask(&format!("hold bench-memory {RESOURCES}")).await?;

@@ -28,7 +28,6 @@ const SURVIVORS: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct RecoveryOptions {
-    /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
     pub leases: Vec<Duration>,
     pub times: usize,
@@ -38,7 +37,6 @@ pub struct RecoveryOptions {
 pub struct Recovery {
     pub version: &'static str,
     pub rows: Vec<RecoveryRow>,
-    /// Servers that were not measured, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -46,7 +44,6 @@ pub struct Recovery {
 pub struct RecoveryRow {
     pub system: &'static str,
     pub what: &'static str,
-    /// The holder's session length or lease.
     pub lease_s: f64,
     /// From kill to grant, sorted.
     pub seconds: Vec<f64>,
@@ -128,7 +125,6 @@ async fn server(
     rows(options, launcher, step, (against.name(), what), &mut waiter, holder).await
 }
 
-/// Measures each lease several times, each with its own resource.
 async fn rows(
     options: &RecoveryOptions,
     launcher: &Launcher<'_>,

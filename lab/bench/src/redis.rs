@@ -38,7 +38,6 @@ impl Client {
         self.command(&format!("RPUSH {} token\r\n", self.name), 1).await
     }
 
-    /// Acquires a lock with a lease, if it is free.
     pub async fn lock(&mut self, lease: Duration) -> Result<bool, Failure> {
         self.command(&format!("SET {} held NX PX {}\r\n", self.name, lease.as_millis()), 1).await?;
         Ok(self.line.starts_with("+OK"))

@@ -54,7 +54,6 @@ impl Network {
         }
     }
 
-    /// Returns the address at which others reach `address`.
     pub async fn to(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
         match self {
             Self::Direct => Ok(address),
@@ -126,7 +125,6 @@ fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
     }
 }
 
-/// Writes data when it is due, then closes the stream.
 fn forward(queue: &Receiver<(u64, Vec<u8>)>, mut to: TcpStream, source: &TcpStream) {
     for (then, bytes) in queue {
         thread::sleep(clock::until(then));

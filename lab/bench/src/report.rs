@@ -11,7 +11,6 @@ use crate::statistics::Times;
 pub struct Report {
     pub version: &'static str,
     pub cores: usize,
-    /// The number of turns of each case without a delay.
     pub rounds: usize,
     pub messages: Messages,
     /// The cost of one message through the relay, for each delay.
@@ -25,14 +24,12 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Message {
     pub delay_ms: f64,
-    /// The one-way time: half a round trip.
     pub times: Times,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Uncontended {
     pub through: &'static str,
-    /// From request to completed release.
     pub times: Times,
 }
 
@@ -55,17 +52,14 @@ pub struct Case {
     pub handed_over_within_a_process: usize,
     pub entries: usize,
     pub entries_per_second: f64,
-    /// The same as a share of slots / hold time.
     pub share_of_ideal: Option<f64>,
     pub held: Times,
     pub wait: Times,
     pub mean_wait_ms: f64,
-    /// The longest wait less the mean.
     pub spread_ms: f64,
     pub longest_wait_over_mean: f64,
     /// Grants that overtook a request that was sent more than two messages earlier.
     pub out_of_order: usize,
-    /// The longest time by which an overtaken request was earlier.
     pub most_ahead_ms: f64,
 }
 
@@ -74,9 +68,7 @@ pub struct Memory {
     pub through: &'static str,
     pub waiting: usize,
     pub resources: usize,
-    /// Resident size before they connect, in MB.
     pub before_mb: f64,
-    /// Resident size while they wait, in MB.
     pub resident_mb: f64,
 }
 

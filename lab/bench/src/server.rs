@@ -58,7 +58,6 @@ impl Against {
         Err(Error::NoServer { against: self, missing, package })
     }
 
-    /// Starts it and waits until it serves a lock.
     pub(crate) async fn start(self, launcher: &Launcher<'_>, network: &mut Network) -> Result<Server, Error> {
         let dir = tempfile::tempdir()?;
         let Start { addresses, what, nodes } = match self {
@@ -89,7 +88,6 @@ impl Against {
 }
 
 impl Server {
-    /// Waits until each node serves a lock.
     async fn wait(&mut self, against: Against) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE;
         for &address in &self.addresses {
@@ -101,7 +99,6 @@ impl Server {
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "no answer in time".to_owned(),
                 };
-                // A node exits if its port is in use, or an option is unknown.
                 let ended = self.nodes.iter_mut().find_map(|node| node.try_wait().ok().flatten());
                 if ended.is_some() || Instant::now() >= until {
                     let why = ended.map_or(why, |status| format!("it exited ({status})"));
@@ -170,7 +167,6 @@ async fn redis(dir: &Path, network: &mut Network) -> Result<Start, Error> {
 async fn zookeeper(dir: &Path, network: &mut Network) -> Result<Start, Error> {
     let all = ports(3 * NODES, network).await?;
     let (clients, others) = all.split_at(NODES);
-    // For replication and for leader election.
     let (peers, elections) = others.split_at(NODES);
     let mut nodes = Vec::new();
     for (node, (client, _)) in clients.iter().enumerate() {

@@ -28,7 +28,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Returns a lock without hold time, in as many processes as there are cores.
     pub fn handover(group: usize, system: &'static str, what: &'static str, clients: usize) -> Self {
         let processes = cores().clamp(2, PEERS).min(clients);
         let (hold, delay) = (Duration::ZERO, Duration::ZERO);
@@ -61,11 +60,9 @@ impl Setting {
         for worker in &mut workers[..processes] {
             worker.ask(&format!("join {name} {slots}")).await?;
         }
-        // Until the command has reached every process.
         let begin = clock::now() + clock::nanos(Duration::from_millis(100));
         let start = begin + clock::nanos(self.warm_up());
         let end = start + clock::nanos(length);
-        // The last request waits for all others.
         let over = end + clock::nanos(self.warm_up());
         let hold = clock::nanos(self.hold);
         for (process, worker) in workers[..processes].iter_mut().enumerate() {

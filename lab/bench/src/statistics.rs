@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// One entry as recorded by its client, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub process: usize,
@@ -45,7 +44,6 @@ fn micros(nanos: u64) -> f64 {
 /// The results of one turn of a case, without warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn {
-    /// The times from a release to the next grant in another process.
     pub gaps: Vec<u64>,
     pub gaps_within: usize,
     pub entries: usize,
@@ -135,7 +133,6 @@ fn longest(handed: &[(u64, u64)], most: u64, from: u64, to: u64) -> u64 {
     meanwhile.map(|(left, entered)| entered - left).max().unwrap_or(0)
 }
 
-/// Returns the difference between the longest and the mean wait, and the mean, in milliseconds.
 pub fn spread(waits: &[u64]) -> (f64, f64) {
     let Some(most) = waits.iter().max() else { return (0.0, 0.0) };
     let mean = waits.iter().sum::<u64>() as f64 / waits.len() as f64;

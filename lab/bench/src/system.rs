@@ -29,7 +29,6 @@ pub enum Lock {
 /// Slot and fencing number.
 pub type Granted = (u32, u64);
 
-/// Longer than any measurement.
 pub const LEASE: Duration = Duration::from_secs(3600);
 
 impl System {
@@ -81,7 +80,6 @@ impl Lock {
         }
     }
 
-    /// Releases, and returns when the client may request again.
     pub async fn release(&mut self) -> Result<(), Failure> {
         match self {
             Self::Peerlock { grant, .. } => match grant.take() {

@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::child::SECRET;
 
-/// The timeout of a command, beyond its own duration.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const FAILED: &str = "failed ";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -39,7 +38,6 @@ impl Launcher<'_> {
         command
     }
 
-    /// Starts a child, waits until it is ready, and returns the lines that it printed.
     pub async fn start(&self, part: &[&str]) -> Result<(Worker, Vec<String>), Error> {
         let system = format!("process `{}`", part.join(" "));
         let failed = |why: &str| Error::Child { system: system.clone(), why: why.to_owned() };
@@ -77,7 +75,6 @@ impl Worker {
         self.answer().await
     }
 
-    /// Sends a command, whose answer the caller must read.
     pub async fn send(&mut self, what: &str) -> Result<(), Error> {
         let written = self.commands.write_all(format!("{what}\n").as_bytes()).await;
         written.map_err(|error| self.failed(&error.to_string()))

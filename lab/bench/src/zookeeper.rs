@@ -24,7 +24,6 @@ use tokio::net::TcpStream;
 
 use crate::system::{Failure, LEASE};
 
-/// Request types, and the request number of events.
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
@@ -90,7 +89,6 @@ impl Client {
         self.ask(DELETE, message).await?.map(drop).map_err(|code| failed("delete", code))
     }
 
-    /// Creates a node, and returns its path or the server's error code.
     async fn create(&mut self, path: &str, kind: i32) -> Result<Result<String, i32>, Failure> {
         let message = Message::default().text(path).bytes(&[]);
         let message = message.int(1).int(ALL).text("world").text("anyone").int(kind);

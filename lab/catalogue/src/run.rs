@@ -275,7 +275,6 @@ impl<D: Drive> Peers<'_, D> {
     }
 }
 
-/// Returns the number of peers that never request.
 fn servers(protocol: Protocol, closed: &Closed) -> usize {
     let voters = closed.voters.filter(|_| protocol != Protocol::Custody);
     voters.map_or(0, |voters| voters.quorum.replicas() as usize)

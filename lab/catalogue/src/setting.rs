@@ -159,7 +159,6 @@ impl TryFrom<Flags> for Setting {
     }
 }
 
-/// Returns the environment of the protocol.
 fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     let possible = protocol.among();
     match flags.overlay {
@@ -226,16 +225,9 @@ fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     if flags.detection.is_some() {
         return refuse("custody detects failures itself: leave detection out".into());
     }
-    Ok(Closed {
-        peers,
-        slots: flags.slots.unwrap_or(3),
-        voters: Some(Voters { quorum, lease }),
-        backups: None,
-        hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
-        think_rate: flags.think_rate.unwrap_or(0.5),
-        entries: flags.entries.unwrap_or(30),
-        warm_up: flags.warm_up.unwrap_or(5),
-    })
+    let closed = closed(flags, Some(Voters { quorum, lease }), None)?;
+    let (slots, entries) = (flags.slots.unwrap_or(3), flags.entries.unwrap_or(30));
+    Ok(Closed { peers, slots, entries, warm_up: flags.warm_up.unwrap_or(5), ..closed })
 }
 
 pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {
@@ -461,7 +453,6 @@ impl Setting {
         format!("peerlock-lab simulate {}", words.join(" "))
     }
 
-    /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
         format!("{}{form}{}", self.protocol, self.environment())

@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use peerlock_bench::Progress;
+use clap::Args;
+use peerlock_bench::{Against, Progress};
 use serde::Serialize;
 
 use crate::{Error, Result};
@@ -51,27 +51,6 @@ const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from
 /// Shorter delays would measure the relay itself; longer ones exceed the servers' failure timeouts.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(200);
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum Against {
-    /// The lock of etcd, three nodes
-    Etcd,
-    /// A token passed with BLPOP, one redis-server
-    Redis,
-    /// The lock recipe of ZooKeeper, three nodes
-    #[value(name = "zookeeper")]
-    ZooKeeper,
-}
-
-impl From<Against> for peerlock_bench::Against {
-    fn from(against: Against) -> Self {
-        match against {
-            Against::Etcd => Self::Etcd,
-            Against::Redis => Self::Redis,
-            Against::ZooKeeper => Self::ZooKeeper,
-        }
-    }
-}
-
 /// Internal: bench worker process
 #[derive(Args)]
 pub struct Child {
@@ -107,7 +86,7 @@ fn hand_over(options: &Options) -> Result<()> {
         // The path of the command may be another program by now.
         program: "/proc/self/exe".into(),
         quick: options.quick,
-        against: against.into_iter().map(Into::into).collect(),
+        against,
         delays,
     };
     let report = with_bar(|progress| peerlock_bench::run(&wanted, progress))?;

@@ -2,26 +2,22 @@
 //!
 //! A plot has one row per case, with the case's numbers on a common log axis.
 
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 use peerlock_figures::Error::Output;
-use peerlock_figures::Scale;
 use peerlock_figures::plot::{Axis, escape, tidy};
+use peerlock_figures::{Scale, put};
 use serde::Serialize;
 
 use crate::Result;
 
 const STYLE: &str = include_str!("html.css");
-pub const INFALLIBLE: &str = "writing to a string cannot fail";
-/// The most tick labels that fit a narrow screen.
 const MOST_TICKS: usize = 6;
 
 pub struct Row {
     pub name: String,
-    /// The CSS class, which sets the colour.
     pub class: String,
     pub marks: Vec<f64>,
     pub text: String,
@@ -58,36 +54,31 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Writes a plot of rows, grouped under headings.
 pub fn plot(body: &mut String, title: &str, what: &str, groups: &[(String, Vec<Row>)]) {
     let values = groups.iter().flat_map(|(_, rows)| rows).flat_map(|row| row.marks.iter().copied());
     let axis = Axis::horizontal(title, Scale::Log, &[], values);
     let ticks = axis.ticks();
     // Every third tick is a power of ten.
     let ticks: Vec<_> = ticks.iter().step_by(if ticks.len() > MOST_TICKS { 3 } else { 1 }).collect();
-    put(body, format_args!("<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"plot\">", escape(title), escape(what)));
+    put!(body, "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"plot\">", escape(title), escape(what));
     for (heading, rows) in groups {
-        put(body, format_args!("<h3>{}</h3>", escape(heading)));
+        put!(body, "<h3>{}</h3>", escape(heading));
         for row in rows {
             let (class, name, text) = (escape(&row.class), escape(&row.name), escape(&row.text));
             let track = track(&axis, &ticks, &row.marks);
-            put(
+            put!(
                 body,
-                format_args!(
-                    "<div class=\"row {class}\"><span class=\"name\">{name}</span><span class=\"track\">{track}</span>\
+                "<div class=\"row {class}\"><span class=\"name\">{name}</span><span class=\"track\">{track}</span>\
                      <span class=\"text\">{text}</span></div>"
-                ),
             );
         }
     }
     let labels: String =
         ticks.iter().map(|(at, label)| format!("<span style=\"left:{:.1}%\">{label}</span>", at * 100.0)).collect();
-    put(
+    put!(
         body,
-        format_args!(
-            "<div class=\"row axis\" aria-hidden=\"true\"><span></span><span class=\"track\">{labels}</span>\
+        "<div class=\"row axis\" aria-hidden=\"true\"><span></span><span class=\"track\">{labels}</span>\
              <span></span></div>\n</div>"
-        ),
     );
 }
 
@@ -95,33 +86,26 @@ pub fn plot(body: &mut String, title: &str, what: &str, groups: &[(String, Vec<R
 fn track(axis: &Axis, ticks: &[&(f64, String)], marks: &[f64]) -> String {
     let mut track = String::new();
     for (at, _) in ticks {
-        write!(track, "<i style=\"left:{:.1}%\"></i>", at * 100.0).expect(INFALLIBLE);
+        track += &format!("<i style=\"left:{:.1}%\"></i>", at * 100.0);
     }
     let place = |value: f64| axis.place(value) * 100.0;
     let shown = || marks.iter().copied().filter(|value| axis.shows(*value)).map(place);
     let (low, high) = (shown().fold(f64::INFINITY, f64::min), shown().fold(f64::NEG_INFINITY, f64::max));
     if low <= high {
-        write!(track, "<s style=\"left:{low:.1}%;width:{:.1}%\"></s>", high - low).expect(INFALLIBLE);
+        track += &format!("<s style=\"left:{low:.1}%;width:{:.1}%\"></s>", high - low);
     }
     for (number, value) in marks.iter().enumerate().rev().filter(|(_, value)| axis.shows(**value)) {
         let class = if number == 0 { " class=\"first\"" } else { "" };
-        write!(track, "<b{class} style=\"left:{:.1}%\" title=\"{}\"></b>", place(*value), tidy(*value))
-            .expect(INFALLIBLE);
+        track += &format!("<b{class} style=\"left:{:.1}%\" title=\"{}\"></b>", place(*value), tidy(*value));
     }
     track
 }
 
 pub fn source(body: &mut String, command: &str, numbers: &str) {
     let (commit, command) = (escape(env!("PEERLOCK_COMMIT")), escape(command));
-    put(
+    put!(
         body,
-        format_args!(
-            "<p class=\"soft\">Commit <code>{commit}</code>, <code>{command}</code>. Data: \
+        "<p class=\"soft\">Commit <code>{commit}</code>, <code>{command}</code>. Data: \
              <a href=\"{numbers}\">{numbers}</a>.</p>"
-        ),
     );
-}
-
-pub fn put(body: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(body, "{line}").expect(INFALLIBLE);
 }

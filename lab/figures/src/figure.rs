@@ -110,12 +110,10 @@ pub struct Panel {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Curve {
     pub label: String,
-    /// The style, counted from 1; by default the position in the list.
     pub style: Option<usize>,
     /// The varying setting does not apply: the curve is run once and drawn level.
     #[serde(default)]
     level: bool,
-    /// The promise at each value of the horizontal axis.
     #[serde(default)]
     pub promises: Vec<Promise>,
     #[serde(flatten)]
@@ -137,11 +135,9 @@ pub enum Promise {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// The quantity in a few words.
     pub what: String,
     /// The wording of the paper, such as "about 1580 s".
     pub says: String,
-    /// The number.
     pub value: f64,
     /// The range of the wording, if wider than `value`.
     means: Option<Range>,
@@ -158,9 +154,7 @@ pub struct Published {
     /// The range in which our number must be: the published one if reproduced, otherwise our own.
     #[serde(default)]
     accept: Range,
-    /// A wider range for quick runs.
     quick: Option<Range>,
-    /// A quick run omits the value.
     #[serde(default)]
     full_only: bool,
     /// The reason for a difference, or a remark.
@@ -209,17 +203,13 @@ impl Range {
     }
 }
 
-/// A published number, resolved to runs.
 #[derive(Clone, Debug)]
 pub struct Number {
     pub published: Published,
     pub metric: Metric,
-    /// The run in which it is measured.
     pub point: Point,
-    /// The other run of a ratio.
     pub over: Option<Point>,
     pub bend: Option<[Dot; 3]>,
-    /// The accepted range of this run.
     pub accept: Range,
     /// The panel and the position on the horizontal axis, if it is drawn.
     pub mark: Option<(usize, f64)>,
@@ -238,7 +228,6 @@ impl Number {
     }
 }
 
-/// One dot of a curve.
 #[derive(Clone, Debug)]
 pub struct Dot {
     /// The position on the horizontal axis; 0 in a distribution.
@@ -246,11 +235,9 @@ pub struct Dot {
     pub point: Point,
 }
 
-/// A figure with its runs.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     pub figure: Figure,
-    /// The metric of each panel; `None` for a distribution.
     pub metrics: Vec<Option<Metric>>,
     /// By panel and curve; empty if the panel omits the curve.
     pub dots: Vec<Vec<Vec<Dot>>>,

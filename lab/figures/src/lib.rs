@@ -4,6 +4,15 @@
 //! keeps finished points, so that an interrupted run can continue. [`report::write`] writes the page.
 #![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
+/// Writes a formatted line to a string.
+#[macro_export]
+macro_rules! put {
+    ($text:expr, $($line:tt)+) => {{
+        use std::fmt::Write as _;
+        writeln!($text, $($line)+).expect("writing to a string cannot fail")
+    }};
+}
+
 mod error;
 mod estimate;
 mod figure;

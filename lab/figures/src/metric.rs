@@ -60,7 +60,6 @@ pub struct Measured {
     pub backup_messages: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
-    /// Why the first trial was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
     #[serde(default)]

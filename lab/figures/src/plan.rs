@@ -27,17 +27,14 @@ pub struct Plan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// The cost of all runs.
     ToDo(u64),
     Point(&'a str),
-    /// The completed cost since the last call.
     Done(u64),
 }
 
 #[derive(Debug)]
 pub struct Results {
     points: Vec<(Point, Measured)>,
-    /// The number of points loaded from the store.
     pub resumed: usize,
 }
 
@@ -47,7 +44,6 @@ pub enum Verdict {
     Reproduced,
     /// In the claimed range, but its interval is not: more trials could refute it.
     Unsure,
-    /// Not in the accepted range.
     Moved,
     /// Differs as stated, and is in the stated range.
     Differs,

@@ -21,13 +21,13 @@ pub struct Panel {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    pub lines: Vec<Line>,
+    pub series: Vec<Series>,
     /// Published numbers, drawn as rings.
     pub rings: Vec<(f64, f64)>,
 }
 
 #[derive(Debug)]
-pub struct Line {
+pub struct Series {
     pub style: usize,
     pub points: Vec<(f64, f64)>,
     /// Confidence intervals: place, lower end, upper end.
@@ -119,7 +119,6 @@ impl Plot {
         svg.end()
     }
 
-    /// Returns the labels with their style; `None` for the ring of published numbers.
     fn legend_items(&self) -> Vec<(&str, Option<usize>)> {
         let mut items: Vec<(&str, Option<usize>)> =
             self.legend.iter().map(|(label, style)| (label.as_str(), Some(*style))).collect();
@@ -129,7 +128,6 @@ impl Plot {
         items
     }
 
-    /// Places the legend's items in rows.
     fn legend_places(&self, width: f64) -> Vec<(f64, f64)> {
         let (mut x, mut y) = (66.0, 6.0);
         let mut places = Vec::new();
@@ -146,17 +144,14 @@ impl Plot {
 }
 
 impl Panel {
-    /// Returns the width of the vertical tick labels.
     fn tick_width(&self) -> f64 {
         self.y.ticks().iter().map(|(_, label)| svg::width(label, 12.0)).fold(0.0, f64::max)
     }
 
-    /// Returns the width of the vertical axis with its labels.
     fn margin(&self) -> f64 {
         (self.tick_width() + 32.0).max(66.0)
     }
 
-    /// Wraps a tick label on an axis of this length.
     fn wrapped<'a>(&self, label: &'a str, length: f64) -> Vec<&'a str> {
         match self.x.categories() {
             0 => vec![label],
@@ -164,7 +159,6 @@ impl Panel {
         }
     }
 
-    /// Returns the number of rows of labels below the horizontal axis.
     fn rows(&self, length: f64) -> usize {
         self.x.ticks().iter().map(|(_, label)| self.wrapped(label, length).len()).max().unwrap_or(1)
     }
@@ -195,9 +189,9 @@ impl Panel {
         svg.text(((left + right) / 2.0, below), self.x.label(), 13.0, Anchor::Middle, false);
         svg.upright((left - (self.tick_width() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
 
-        for (number, line) in self.lines.iter().enumerate() {
+        for (number, line) in self.series.iter().enumerate() {
             let style = style(line.style);
-            let shift = self.x.dodge(number, self.lines.len()) * (right - left);
+            let shift = self.x.dodge(number, self.series.len()) * (right - left);
             let points: Vec<(f64, f64)> = line
                 .points
                 .iter()
@@ -266,7 +260,7 @@ mod tests {
             title: "one of two".into(),
             x: Axis::horizontal("fault", Scale::Category, &names, [].into_iter()),
             y: Axis::vertical("share", Scale::Linear, [1.0].into_iter()),
-            lines: Vec::new(),
+            series: Vec::new(),
             rings: Vec::new(),
         };
         let legend = (1..=12).map(|style| (format!("curve {style}"), style)).collect();
@@ -289,7 +283,7 @@ mod tests {
             title: String::new(),
             x: Axis::horizontal("load", Scale::Linear, &[], [0.0, 10.0].into_iter()),
             y: Axis::vertical("seconds", Scale::Log, [1.0, 100.0].into_iter()),
-            lines: Vec::new(),
+            series: Vec::new(),
             rings,
         };
         let plot = |rings| Plot { title: String::new(), panels: vec![panel(rings)], legend: Vec::new() }.svg();

@@ -29,7 +29,6 @@ pub struct Store {
 struct Stored {
     version: String,
     run: String,
-    /// A fingerprint of the latency file, if the run reads one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     latencies: Option<String>,
     measured: Measured,
@@ -132,7 +131,6 @@ mod tests {
         assert_eq!(is_left, [false, true, true]);
     }
 
-    /// From the table of the function's authors.
     #[test]
     fn fingerprints_are_those_of_fnv_1a() {
         assert_eq!(fingerprint(b""), 0xcbf29ce484222325);

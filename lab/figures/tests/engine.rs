@@ -73,7 +73,6 @@ accept = { from = 32.5, to = 33.5 }
 struct Run {
     results: Results,
     outcome: Outcome,
-    /// Announced and simulated entries.
     progress: (u64, u64),
 }
 
@@ -210,7 +209,6 @@ fn interrupted_run_continues() {
     assert_eq!(reproduce(out.path(), SMALL, false, 2).results.resumed, 0, "the seed differs");
 }
 
-/// Returns the page without its provenance.
 fn until_provenance(page: &str) -> &str {
     &page[..page.find("<section id=\"run\">").unwrap()]
 }

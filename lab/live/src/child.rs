@@ -74,7 +74,6 @@ fn emit(report: &ChildReport) {
     }
 }
 
-/// Waits until all processes are connected, then runs the peers.
 fn connect(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     let setting: Setting =
         serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("invalid setting: {error}")))?;

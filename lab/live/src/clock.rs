@@ -36,7 +36,6 @@ impl Pace {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Its offset from the own clock, in nanoseconds.
     pub ahead: i64,
     /// The largest error of the offset: half the round trip.
     pub error: u64,
@@ -54,7 +53,6 @@ impl Reading {
         moment.saturating_add_signed(self.ahead)
     }
 
-    /// Returns the largest error of this reading, given a later one.
     pub fn error_by(self, later: Self) -> u64 {
         self.error + later.error + self.ahead.abs_diff(later.ahead)
     }

@@ -15,11 +15,8 @@ pub struct Costs {
     pub by_type: Vec<(String, f64)>,
     pub mean_wait: Option<f64>,
     pub p99_wait: Option<f64>,
-    /// Acquisitions per second until the last one; of an open workload in the measured time.
     pub throughput: Option<f64>,
-    /// Messages to the busiest peer per acquisition of any peer.
     pub busiest: Option<f64>,
-    /// Messages to a peer per round, mean and maximum.
     pub received: Option<(f64, u32)>,
 }
 
@@ -82,7 +79,6 @@ impl Comparison {
     }
 }
 
-/// Returns by how many percent the second number is larger.
 pub fn difference(simulated: f64, real: f64) -> String {
     if simulated == 0.0 { "-".into() } else { format!("{:+.1} %", 100.0 * (real / simulated - 1.0)) }
 }

@@ -8,7 +8,6 @@ use crate::frame;
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     pub records: Vec<Vec<u8>>,
-    /// The counters of the processes that have not been killed.
     pub counted: Vec<Counted>,
     pub deaths: Vec<(Time, PeerId)>,
 }
@@ -16,7 +15,6 @@ pub struct Trial {
 pub struct Judge(pub Vec<Trial>);
 
 impl Drive for Judge {
-    /// The report, the first violation, or a decoding error.
     type Output = Result<Result<Report, Box<Failure>>, String>;
 
     fn drive<S>(self, setting: &S, _trials: u32, seed: u64) -> Self::Output

@@ -6,23 +6,19 @@ use std::str::FromStr;
 use peerlock_types::{PeerId, Span};
 use thiserror::Error;
 
-/// The peer whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Peer(PeerId),
     Holder,
-    /// The peer that has waited longest.
     Waiter,
     /// The peer that has received the most messages, preferably one that neither holds nor waits.
     Busiest,
 }
 
-/// A process is killed with SIGKILL, and optionally restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
     pub target: Target,
     pub after: Span,
-    /// The time until it is restarted without its memory.
     pub down: Option<Span>,
 }
 

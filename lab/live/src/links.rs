@@ -20,7 +20,6 @@ pub struct Links {
     key: [u8; 16],
     me: usize,
     out: Vec<Option<TcpStream>>,
-    /// Processes to which frames are dropped.
     cut: Vec<usize>,
 }
 
@@ -65,7 +64,6 @@ fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)
 }
 
 impl Links {
-    /// Connects to every live process, including this one.
     pub fn to(addresses: &[Option<SocketAddr>], key: [u8; 16], me: usize) -> io::Result<Self> {
         let mut links = Self { key, me, out: Vec::new(), cut: Vec::new() };
         for &address in addresses {
@@ -95,7 +93,6 @@ impl Links {
         }
     }
 
-    /// Replaces the connection to a restarted process.
     pub fn moved(&mut self, process: usize, address: SocketAddr) {
         let link = self.connect(address).ok();
         if let Some(Some(old)) = self.out.get_mut(process).map(|slot| std::mem::replace(slot, link)) {
@@ -103,7 +100,6 @@ impl Links {
         }
     }
 
-    /// Drops all frames to these processes from now on.
     pub fn cut(&mut self, processes: Vec<usize>) {
         self.cut = processes;
     }

@@ -9,7 +9,6 @@ use thiserror::Error;
 /// A machine, with the command that runs this program there. Its standard input and output carry orders and records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The address at which the others reach it.
     pub address: IpAddr,
     pub command: String,
 }

@@ -22,12 +22,10 @@ use crate::{Error, check, frame, population};
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program, whose hidden command `live-child` calls [`child`](crate::child()).
     pub program: PathBuf,
     /// The machines of the processes, in turns; this one if empty.
     pub machines: Vec<Machine>,
     pub processes: usize,
-    /// The run's time per real time.
     pub speed: u32,
     pub kills: Vec<Kill>,
     /// The time of a partition between the halves of the processes.
@@ -41,7 +39,6 @@ pub struct Live {
     pub report: Report,
     pub processes: usize,
     pub deaths: Vec<Death>,
-    /// Kills without a live victim.
     pub spared: Vec<Kill>,
     /// The largest error between the times of two processes, in real time; zero on one machine.
     pub clocks_apart: Duration,
@@ -51,7 +48,6 @@ pub struct Live {
 pub struct Death {
     pub trial: u32,
     pub peers: Vec<PeerId>,
-    /// The time of the signal.
     pub at: Time,
     pub before: u64,
     pub after: u64,
@@ -108,7 +104,6 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
     Ok(Live { report, processes, deaths, spared, clocks_apart })
 }
 
-/// The default detection time, as of `simulate` with backups.
 const DETECTION: Span = Span::from_secs(5);
 
 /// Returns the peers with their own process: the potential victims.
@@ -149,20 +144,16 @@ struct Run<'a> {
     received: Receiver<Received>,
     pace: Pace,
     stats: Stats,
-    /// Processes and incarnations whose output has not ended.
     open: Vec<(usize, u32)>,
     is_cut: bool,
 }
 
 struct Worker {
-    /// `None` after it was killed.
     child: Option<Child>,
     orders: Option<ChildStdin>,
     incarnation: u32,
     address: Option<SocketAddr>,
-    /// The last value of its clock; `None` until it answers.
     clock_value: Option<u64>,
-    /// Its offset at the start.
     clock: Reading,
     is_linked: bool,
     is_served: bool,
@@ -204,7 +195,6 @@ impl<'a> Run<'a> {
         self.workers.iter().map(|worker| worker.address.filter(|_| worker.child.is_some())).collect()
     }
 
-    /// Returns the machine of a process; `None` if it is this one.
     fn machine(&self, process: usize) -> Option<&'a Machine> {
         let machines = &self.options.machines;
         machines.get(process % machines.len().max(1))
@@ -259,7 +249,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles reports until `is_done` holds for all live processes.
     fn until(&mut self, action: &str, is_done: impl Fn(&Worker) -> bool) -> Result<(), Error> {
         let last = clock::now() + TIMEOUT.as_nanos() as u64;
         while let Some(late) = self.workers.iter().position(|worker| worker.child.is_some() && !is_done(worker)) {
@@ -403,7 +392,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends a process the list of those that it is cut off from.
     fn cut(&mut self, process: usize) -> Result<(), Error> {
         let half = self.workers.len() / 2;
         let is_beyond = |other: &usize| self.is_cut && (*other < half) != (process < half);
@@ -447,7 +435,6 @@ impl<'a> Run<'a> {
         self.begin(process)
     }
 
-    /// Stops all processes and returns their records, including those of killed ones.
     fn end(mut self) -> Result<Stats, Error> {
         for process in 0..self.workers.len() {
             self.order(process, &Order::Stop)?;

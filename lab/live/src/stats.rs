@@ -18,13 +18,11 @@ pub struct Stats {
     deaths: Vec<Killed>,
     entered: Vec<(Time, PeerId)>,
     holders: BTreeMap<PeerId, u32>,
-    /// Waiting peers with the sequence numbers of their requests.
     waiting: BTreeMap<PeerId, u64>,
     received: BTreeMap<PeerId, u64>,
     requests: u64,
 }
 
-/// A kill between two moments.
 struct Killed {
     trial: u32,
     peers: Vec<PeerId>,
@@ -33,7 +31,6 @@ struct Killed {
 }
 
 impl Stats {
-    /// Records an event, possibly of a killed process.
     pub fn record(&mut self, now: Time, at: Time, update: Update, lives: bool, progress: &dyn Fn(u64)) {
         if let Update::Entered(peer) = update {
             self.entered.push((at, peer));
@@ -41,7 +38,6 @@ impl Stats {
             progress(1);
         }
         match update {
-            // A dead peer is not chosen again.
             _ if !lives => {}
             Update::Asked(peer) => {
                 self.requests += 1;

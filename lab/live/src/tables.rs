@@ -20,7 +20,6 @@ struct Plan {
     kind: Kind,
 }
 
-/// Settings that run at the same speed.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -78,7 +77,6 @@ fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub name: String,
-    /// Among peers, with replicas, or on overlays.
     pub kind: &'static str,
     pub command: String,
     pub speed: u32,
@@ -89,7 +87,6 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Protocols(pub Vec<Row>);
 
-/// A callback that receives the name of the next step and the number of steps.
 pub type Steps<'a> = &'a dyn Fn(&str, usize);
 
 /// Runs every protocol and compares it with the simulator.
@@ -169,7 +166,6 @@ pub struct KillRow {
     pub after: u64,
     pub violations: u64,
     pub stuck: u64,
-    /// Seconds until the next acquisition.
     pub goes_on: Option<f64>,
 }
 
@@ -226,7 +222,6 @@ pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Er
     Ok(Kills(rows))
 }
 
-/// Reduces the peers, each of which has its own process.
 fn few(flags: Flags) -> Flags {
     if flags.overlay.is_some() {
         return Flags { peers: Some(12), resources: Some(4), replicas: Some(5), ..flags };

@@ -18,7 +18,6 @@ pub enum Order {
     /// Answered by `ChildReport::Clock` at once.
     Clock,
     Begin(Pace),
-    /// A restarted process listens at this address.
     Moved(usize, SocketAddr),
     /// Drops messages to exactly these processes.
     Cut(Vec<usize>),
@@ -29,7 +28,6 @@ pub enum Order {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Prepare {
-    /// In JSON.
     pub setting: String,
     /// The trial, which determines the seed.
     pub trial: u32,
@@ -42,16 +40,13 @@ pub struct Prepare {
 /// Sent by a child to the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ChildReport {
-    /// It listens on this port.
     Ready(u16),
     Clock(u64),
     /// It is connected to all processes in both directions.
     Linked,
     /// Serialized records, and their part that the parent reads.
     Records(Vec<u8>, Vec<(Time, Update)>),
-    /// Whether all its clients have been served.
     Served(bool),
-    /// Its counters at the end of a trial.
     Counted(Counted),
     Failed(String),
 }

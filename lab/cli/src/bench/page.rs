@@ -1,35 +1,30 @@
 //! The page of `bench --out`.
 
-use std::fmt::Write;
-
 use peerlock_bench::{Case, Recovery, Report};
 use peerlock_figures::plot::{escape, tidy};
+use peerlock_figures::put;
 
-use crate::html::{self, INFALLIBLE, Row, document, put};
+use crate::html::{self, Row, document};
 
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = String::new();
-    put(&mut body, format_args!("<h1>Hand-over, measured</h1>"));
+    put!(&mut body, "<h1>Hand-over, measured</h1>");
     let Report { version, cores, .. } = report;
-    put(
+    put!(
         &mut body,
-        format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes \
+        "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. A message takes \
              {} µs between processes on one core, and {} µs if it wakes another core.</p>",
-            tidy(report.messages.one_core.p50_us),
-            tidy(report.messages.two_cores.p50_us),
-        ),
+        tidy(report.messages.one_core.p50_us),
+        tidy(report.messages.two_cores.p50_us)
     );
     let (far, near): (Vec<&Case>, Vec<&Case>) = report.cases.iter().partition(|case| case.delay_ms > 0.0);
     handovers(&mut body, "Hand-over between processes", &near);
     if !far.is_empty() {
         handovers(&mut body, "Hand-over with delayed messages", &far);
-        put(
+        put!(
             &mut body,
-            format_args!(
-                "<p class=\"soft\">A relay delays every message between processes: peers, server nodes, and clients. A \
+            "<p class=\"soft\">A relay delays every message between processes: peers, server nodes, and clients. A \
                  hand-over takes as many delays as it has sequential messages.</p>"
-            ),
         );
     }
     waits(&mut body, &report.cases);
@@ -41,31 +36,27 @@ pub fn html(report: &Report, command: &str) -> String {
 
 pub fn recovery(report: &Recovery, command: &str) -> String {
     let mut body = String::new();
-    put(&mut body, format_args!("<h1>Recovery, measured</h1>"));
-    put(
+    put!(&mut body, "<h1>Recovery, measured</h1>");
+    put!(
         &mut body,
-        format_args!(
-            "<p class=\"soft\">peerlock {}. Time from the kill of a holder to the next grant, in seconds, \
+        "<p class=\"soft\">peerlock {}. Time from the kill of a holder to the next grant, in seconds, \
              with the same session length or lease for all.</p>",
-            report.version
-        ),
+        report.version
     );
     let heads = ["lease", "times", "median", "shortest", "longest", "median − lease"];
     let heads: String = heads.iter().map(|name| format!("<th class=\"n\">{name}</th>")).collect();
-    put(
+    put!(
         &mut body,
-        format_args!(
-            "<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"
-        ),
+        "<div class=\"scroll\"><table><thead><tr><th>system</th>{heads}<th>method</th></tr></thead><tbody>"
     );
     for row in &report.rows {
         let ((low, high), times) = (row.range(), row.seconds.len() as f64);
         let numbers = [row.lease_s, times, row.median_s, low, high, row.median_s - row.lease_s];
         let cells: String = numbers.iter().map(|value| format!("<td class=\"n\">{}</td>", tidy(*value))).collect();
-        put(&mut body, format_args!("<tr><td>{}</td>{cells}<td>{}</td></tr>", escape(row.system), escape(row.what)));
+        put!(&mut body, "<tr><td>{}</td>{cells}<td>{}</td></tr>", escape(row.system), escape(row.what));
     }
-    put(&mut body, format_args!("</tbody></table></div>"));
-    report.left_out.iter().for_each(|line| put(&mut body, format_args!("<p class=\"soft\">{}.</p>", escape(line))));
+    put!(&mut body, "</tbody></table></div>");
+    report.left_out.iter().for_each(|line| put!(&mut body, "<p class=\"soft\">{}.</p>", escape(line)));
     html::source(&mut body, command, "bench.json");
     document("recovery, measured", &body)
 }
@@ -105,7 +96,6 @@ fn rates(body: &mut String, cases: &[&Case]) {
     plot(body, "Rates", what, rows);
 }
 
-/// Writes a plot of these rows, grouped by setting.
 fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item = (&'a Case, Row)>) {
     let mut groups: Vec<(String, Vec<Row>)> = Vec::new();
     for (case, row) in rows {
@@ -118,16 +108,15 @@ fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item
     html::plot(body, title, what, &groups);
 }
 
-/// Describes a case without its system.
 fn setting(case: &Case) -> String {
     let Case { clients, processes, slots, hold_ms, delay_ms, .. } = case;
     let hold = if *hold_ms > 0.0 { format!("hold time {} ms", tidy(*hold_ms)) } else { "no hold time".into() };
     let mut words = format!("{clients} clients in {processes} processes, {hold}");
     if *slots > 1 {
-        write!(words, ", {slots} slots").expect(INFALLIBLE);
+        words += &format!(", {slots} slots");
     }
     if *delay_ms > 0.0 {
-        write!(words, ", delay {} ms", tidy(*delay_ms)).expect(INFALLIBLE);
+        words += &format!(", delay {} ms", tidy(*delay_ms));
     }
     words
 }
@@ -153,37 +142,33 @@ fn numbers(body: &mut String, cases: &[Case]) {
         ("out of order", |case| Some(case.out_of_order as f64)),
     ];
     let heads: String = columns.iter().map(|(name, _)| format!("<th class=\"n\">{name}</th>")).collect();
-    put(
+    put!(
         body,
-        format_args!(
-            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>system</th>\
+        "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>system</th>\
              <th>case</th>{heads}</tr></thead><tbody>"
-        ),
     );
     for case in cases {
         let shown = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
         let cells: String =
             columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", shown(value(case)))).collect();
-        put(body, format_args!("<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.system), escape(&setting(case))));
+        put!(body, "<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.system), escape(&setting(case)));
     }
-    put(body, format_args!("</tbody></table></div>"));
+    put!(body, "</tbody></table></div>");
 }
 
 fn readings(body: &mut String, report: &Report, command: &str) {
-    put(
+    put!(
         body,
-        format_args!(
-            "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record times by one clock \
+        "<h2>How to read it</h2>\n<p>Clients acquire and release without a pause, and record times by one clock \
              for all processes. A <em>message</em> is half a round trip of 128 bytes over TCP between two processes, \
              measured before every turn, through the relay if there is one. A grant is <em>out of order</em> if it \
              overtook a request that was made more than two messages earlier. Absolute numbers depend on other load of \
              the machine: compare ratios within one run.</p>"
-        ),
     );
     let mut others: Vec<&Case> = Vec::new();
     for case in report.cases.iter().filter(|case| case.system != "peerlock") {
         if others.iter().all(|other| other.system != case.system) {
-            put(body, format_args!("<p class=\"soft\">{}: {}.</p>", escape(case.system), escape(case.what)));
+            put!(body, "<p class=\"soft\">{}: {}.</p>", escape(case.system), escape(case.what));
             others.push(case);
         }
     }

@@ -1,9 +1,10 @@
 //! The pages of `live --out`.
 
 use peerlock_figures::plot::{escape, tidy};
+use peerlock_figures::put;
 use peerlock_live::{Comparison, Costs, KillRow, Row, difference};
 
-use crate::html::{self, document, put, source};
+use crate::html::{self, document, source};
 
 /// A larger difference is highlighted.
 const APART: f64 = 0.1;
@@ -42,14 +43,12 @@ impl Number {
 
 pub fn comparison(rows: &[Row], processes: usize, command: &str) -> String {
     let mut body = String::new();
-    put(&mut body, format_args!("<h1>Simulated and real, side by side</h1>"));
-    put(
+    put!(&mut body, "<h1>Simulated and real, side by side</h1>");
+    put!(
         &mut body,
-        format_args!(
-            "<p class=\"soft\">peerlock {}: the same settings in virtual time and on real peers, in {processes} \
+        "<p class=\"soft\">peerlock {}: the same settings in virtual time and on real peers, in {processes} \
              processes over TCP.</p>",
-            env!("CARGO_PKG_VERSION")
-        ),
+        env!("CARGO_PKG_VERSION")
     );
     readings(&mut body);
     for number in &NUMBERS {
@@ -62,19 +61,16 @@ pub fn comparison(rows: &[Row], processes: usize, command: &str) -> String {
 }
 
 fn readings(body: &mut String) {
-    put(
+    put!(
         body,
-        format_args!(
-            "<h2>How to read it</h2>\n<p>The full circle is the result of real peers, the empty one that of the \
+        "<h2>How to read it</h2>\n<p>The full circle is the result of real peers, the empty one that of the \
              simulator; they overlap where both agree. Differences above 10 % are orange. Both have the setting's \
              latencies; real runs add the time of sockets and processor, which counts more at higher speeds. Closed \
              loops are simulated ten times and run once. Rounds on an overlay have the same requests in both, but each \
              process draws the releases itself.</p>"
-        ),
     );
 }
 
-/// Writes a plot with a row per protocol, grouped by kind.
 fn figure(body: &mut String, number: &Number, rows: &[Row]) {
     let mut groups: Vec<(String, Vec<html::Row>)> = Vec::new();
     for row in rows {
@@ -99,13 +95,11 @@ fn table(body: &mut String, rows: &[Row]) {
     let heads: String =
         NUMBERS.iter().map(|number| format!("<th class=\"n\" colspan=\"3\">{}</th>", number.name)).collect();
     let below = "<th class=\"n\">simulated</th><th class=\"n\">real</th><th class=\"n\"></th>".repeat(NUMBERS.len());
-    put(
+    put!(
         body,
-        format_args!(
-            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>\
+        "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>\
              <th class=\"n\" colspan=\"3\">real</th>{heads}</tr><tr><th>protocol</th><th class=\"n\">entries</th>\
              <th class=\"n\">violations</th><th class=\"n\">never served</th>{below}</tr></thead><tbody>"
-        ),
     );
     for Row { name, both, .. } in rows {
         let Costs { entries, violations, stuck, .. } = both.real;
@@ -114,9 +108,9 @@ fn table(body: &mut String, rows: &[Row]) {
             Some((simulated, real)) => cells(simulated, real),
             None => "<td class=\"n\">–</td>".repeat(3),
         });
-        put(body, format_args!("<tr><td>{}</td>{counts}{}</tr>", escape(name), cells.collect::<String>()));
+        put!(body, "<tr><td>{}</td>{counts}{}</tr>", escape(name), cells.collect::<String>());
     }
-    put(body, format_args!("</tbody></table></div>"));
+    put!(body, "</tbody></table></div>");
 }
 
 fn cells(simulated: f64, real: f64) -> String {
@@ -126,56 +120,50 @@ fn cells(simulated: f64, real: f64) -> String {
 
 /// Writes all compared numbers of each protocol, collapsed.
 fn by_type(body: &mut String, rows: &[Row]) {
-    put(body, format_args!("<h2>By message type</h2>"));
+    put!(body, "<h2>By message type</h2>");
     for Row { name, command, both, .. } in rows {
-        put(
+        put!(
             body,
-            format_args!(
-                "<details><summary>{}</summary>\n<p class=\"soft\"><code>{}</code></p>\n<div class=\"scroll\"><table>\
+            "<details><summary>{}</summary>\n<p class=\"soft\"><code>{}</code></p>\n<div class=\"scroll\"><table>\
                  <thead><tr><th></th><th class=\"n\">simulated</th><th class=\"n\">real</th>\
                  <th class=\"n\">difference</th></tr></thead><tbody>",
-                escape(name),
-                escape(command)
-            ),
+            escape(name),
+            escape(command)
         );
         for (name, simulated, real) in both.lines() {
             let class = if name.starts_with(' ') { " class=\"part\"" } else { "" };
             let name = escape(name.trim());
-            put(body, format_args!("<tr><td{class}>{name}</td>{}</tr>", cells(simulated, real)));
+            put!(body, "<tr><td{class}>{name}</td>{}</tr>", cells(simulated, real));
         }
-        put(body, format_args!("</tbody></table></div></details>"));
+        put!(body, "</tbody></table></div></details>");
     }
 }
 
 pub fn kills(rows: &[KillRow], command: &str) -> String {
     let mut body = String::new();
-    put(&mut body, format_args!("<h1>Killed with SIGKILL</h1>"));
-    put(
+    put!(&mut body, "<h1>Killed with SIGKILL</h1>");
+    put!(
         &mut body,
-        format_args!(
-            "<p class=\"soft\">peerlock {}: real peers, each in its own process, one of which is killed: entries \
+        "<p class=\"soft\">peerlock {}: real peers, each in its own process, one of which is killed: entries \
              before and after the kill, and the time until the next one, in time of the setting.</p>\n\
              <div class=\"scroll\"><table><thead><tr><th>protocol</th><th>killed</th><th class=\"n\">before</th>\
              <th class=\"n\">after</th><th class=\"n\">violations</th><th class=\"n\">never served</th>\
              <th class=\"n\">next entry after</th></tr></thead><tbody>",
-            env!("CARGO_PKG_VERSION")
-        ),
+        env!("CARGO_PKG_VERSION")
     );
     for row in rows {
         let KillRow { name, target, before, after, violations, stuck, .. } = row;
         let goes_on = row.goes_on();
         let counts: String =
             [before, after, violations, stuck].map(|count| format!("<td class=\"n\">{count}</td>")).concat();
-        put(
+        put!(
             &mut body,
-            format_args!(
-                "<tr><td>{}</td><td>{}</td>{counts}<td class=\"n\">{goes_on}</td></tr>",
-                escape(name),
-                escape(target)
-            ),
+            "<tr><td>{}</td><td>{}</td>{counts}<td class=\"n\">{goes_on}</td></tr>",
+            escape(name),
+            escape(target)
         );
     }
-    put(&mut body, format_args!("</tbody></table></div>"));
+    put!(&mut body, "</tbody></table></div>");
     source(&mut body, command, "live.json");
     document("killed", &body)
 }

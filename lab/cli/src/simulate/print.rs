@@ -158,7 +158,6 @@ impl Printed<'_> {
         self.get(name).map_or(0, |_| self.numbers.count(name))
     }
 
-    /// Returns the other nonzero numbers with their names.
     fn others(&self) -> Vec<String> {
         let others = self.numbers.names().filter(|name| !self.used.borrow().contains(name));
         let number = |name| (name, self.numbers.get(name).unwrap_or(0.0));
@@ -325,7 +324,6 @@ fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::R
     Ok(())
 }
 
-/// Prints faults and their effects.
 fn faulty(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::io::Result<()> {
     let harm = report.harm();
     let peers = [

@@ -54,7 +54,6 @@ impl Axis {
         value.is_finite() && (value > 0.0 || !matches!(self.kind, Kind::Log { .. }))
     }
 
-    /// Returns the number of categories; 0 on an axis of numbers.
     pub fn categories(&self) -> usize {
         match &self.kind {
             Kind::Category { names } => names.len(),
@@ -93,7 +92,6 @@ impl Axis {
         }
     }
 
-    /// Returns the positions and texts of the tick labels.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match &self.kind {
             Kind::Category { names } => {
@@ -170,7 +168,6 @@ fn ends(values: impl Iterator<Item = f64>, fits: impl Fn(f64) -> bool) -> (f64, 
     ends.unwrap_or((1.0, 1.0))
 }
 
-/// Divides the range into about five round steps.
 fn linear(low: f64, high: f64) -> Kind {
     let range = if high > low { high - low } else { high.abs().max(1.0) };
     let size = 10f64.powf((range / 5.0).log10().floor());
@@ -181,13 +178,11 @@ fn linear(low: f64, high: f64) -> Kind {
     Kind::Linear { low, high, step }
 }
 
-/// Returns the largest of 1, 2, 5, 10, … that is not above `value`.
 fn round_below(value: f64) -> f64 {
     let size = 10f64.powf(value.log10().floor());
     [5.0, 2.0, 1.0].map(|digit| digit * size).into_iter().find(|round| *round <= value * 1.000_001).unwrap_or(size)
 }
 
-/// Returns the smallest of 1, 2, 5, 10, … that is not below `value`.
 fn round_above(value: f64) -> f64 {
     let size = 10f64.powf(value.log10().floor());
     let above = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * size).into_iter().find(|round| *round >= value * 0.999_999);

@@ -4,7 +4,7 @@ use crate::estimate::Estimate;
 use crate::figure::{self, Dot, Resolved, Scale};
 use crate::metric::Metric;
 use crate::plan::Results;
-use crate::plot::{Axis, Line, Panel, Plot};
+use crate::plot::{Axis, Panel, Plot, Series};
 
 pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     let file = &resolved.figure.file;
@@ -12,7 +12,7 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     let mut panels = Vec::new();
     for (number, panel) in file.panels.iter().enumerate() {
         let curves = resolved.dots[number].iter().enumerate();
-        let lines: Vec<Line> = curves
+        let series: Vec<Series> = curves
             .map(|(curve, dots)| match resolved.metrics[number] {
                 Some(metric) => {
                     let heights =
@@ -21,12 +21,12 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
                     let bar = |&(x, height): &(f64, Estimate)| height.interval.map(|(low, high)| (x, low, high));
                     let bars = heights.iter().filter_map(bar).collect();
                     let points = heights.iter().map(|&(x, height)| (x, height.value)).collect();
-                    Line { style: style(curve), points, bars, marker_every: 1 }
+                    Series { style: style(curve), points, bars, marker_every: 1 }
                 }
                 None => {
                     let is_there = |place: &(f64, f64)| file.x.scale != Scale::Log || place.0 > 0.0;
                     let points = dots.iter().flat_map(|dot| distribution(dot, results)).filter(is_there).collect();
-                    Line { style: style(curve), points, bars: Vec::new(), marker_every: 20 }
+                    Series { style: style(curve), points, bars: Vec::new(), marker_every: 20 }
                 }
             })
             .collect();
@@ -38,13 +38,13 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
                 _ => None,
             })
             .collect();
-        let tops = lines.iter().flat_map(|line| &line.bars).map(|&(x, _, high)| (x, high)).collect::<Vec<_>>();
-        let places = || lines.iter().flat_map(|line| line.points.iter()).chain(&rings).chain(&tops);
+        let tops = series.iter().flat_map(|line| &line.bars).map(|&(x, _, high)| (x, high)).collect::<Vec<_>>();
+        let places = || series.iter().flat_map(|line| line.points.iter()).chain(&rings).chain(&tops);
         panels.push(Panel {
             title: panel.title.clone(),
             x: Axis::horizontal(&file.x.label, file.x.scale, &file.x.names, places().map(|place| place.0)),
             y: Axis::vertical(&panel.label, panel.scale, places().map(|place| place.1)),
-            lines,
+            series,
             rings,
         });
     }

@@ -1,7 +1,5 @@
 //! The page: one file without scripts or external resources.
 
-use std::fmt::Write;
-
 use super::draw::height;
 use super::promises;
 use super::{Provenance, amount, range, with_error};
@@ -14,8 +12,8 @@ const STYLE: &str = include_str!("page.css");
 pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Provenance) -> String {
     let mut body = String::new();
     let kind = if plan.quick { "quick run: fewer and shorter trials" } else { "full run" };
-    push(&mut body, "<h1>Figures, published and measured</h1>");
-    push(&mut body, &format!("<p class=\"origin\">peerlock {}, {kind}</p>", escape(&provenance.version)));
+    put!(&mut body, "<h1>Figures, published and measured</h1>");
+    put!(&mut body, "<p class=\"origin\">peerlock {}, {kind}</p>", escape(&provenance.version));
     contents(&mut body, plan);
     readings(&mut body, plan);
     summary(&mut body, plan, results);
@@ -31,15 +29,15 @@ pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Prove
 }
 
 fn contents(body: &mut String, plan: &Plan) {
-    push(body, "<nav><ul>\n<li><a href=\"#reading\">How to read it</a></li>");
+    put!(body, "<nav><ul>\n<li><a href=\"#reading\">How to read it</a></li>");
     if plan.figures.iter().any(|figure| !figure.numbers.is_empty()) {
-        push(body, "<li><a href=\"#numbers\">All published numbers</a></li>");
+        put!(body, "<li><a href=\"#numbers\">All published numbers</a></li>");
     }
     for figure in &plan.figures {
         let (id, title) = (escape(&figure.figure.id), escape(&figure.figure.file.title));
-        push(body, &format!("<li><a href=\"#{id}\">{title}</a> <span class=\"id\">{id}</span></li>"));
+        put!(body, "<li><a href=\"#{id}\">{title}</a> <span class=\"id\">{id}</span></li>");
     }
-    push(body, "<li><a href=\"#run\">Provenance</a></li>\n</ul></nav>");
+    put!(body, "<li><a href=\"#run\">Provenance</a></li>\n</ul></nav>");
 }
 
 fn summary(body: &mut String, plan: &Plan, results: &Results) {
@@ -59,65 +57,60 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
         count(Verdict::Differs) + may_differ,
     );
     if by_choice > 0 {
-        write!(sentence, " {by_choice} agree only because of a choice of ours.").expect(INFALLIBLE);
+        sentence += &format!(" {by_choice} agree only because of a choice of ours.");
     }
     if unsure > 0 {
-        write!(sentence, " {unsure} of the reproduced ones have an interval that exceeds the range.")
-            .expect(INFALLIBLE);
+        sentence += &format!(" {unsure} of the reproduced ones have an interval that exceeds the range.");
     }
     if may_differ > 0 {
-        write!(sentence, " {may_differ} of the differing ones have an interval that includes the published number.")
-            .expect(INFALLIBLE);
+        sentence +=
+            &format!(" {may_differ} of the differing ones have an interval that includes the published number.");
     }
     if moved > 0 {
-        write!(sentence, " <span class=\"moved\">{moved} are outside the claimed range.</span>").expect(INFALLIBLE);
+        sentence += &format!(" <span class=\"moved\">{moved} are outside the claimed range.</span>");
     }
-    push(body, &format!("<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">"));
-    push(
+    put!(body, "<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">");
+    put!(
         body,
         "<table class=\"numbers\"><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th>\
-         <th class=\"n\">measured</th><th>verdict</th></tr></thead><tbody>",
+         <th class=\"n\">measured</th><th>verdict</th></tr></thead><tbody>"
     );
     for (figure, number) in numbers {
         let (measured, verdict) = results.judge(number);
         let id = escape(&figure.figure.id);
-        push(
+        put!(
             body,
-            &format!(
-                "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td class=\"what\">{}, {}</td>\
+            "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td class=\"what\">{}, {}</td>\
                  <td class=\"says\">{}</td><td class=\"got\">{}</td><td>{}</td></tr>",
-                escape(&number.published.curve),
-                escape(&number.published.what),
-                escape(&number.published.says),
-                escape(&amount(measured, number.unit())),
-                word(verdict),
-            ),
+            escape(&number.published.curve),
+            escape(&number.published.what),
+            escape(&number.published.says),
+            escape(&amount(measured, number.unit())),
+            verdict_html(verdict)
         );
     }
-    push(body, "</tbody></table></div></section>");
+    put!(body, "</tbody></table></div></section>");
 }
 
 fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str) {
     let (id, file) = (escape(&resolved.figure.id), &resolved.figure.file);
-    push(body, &format!("<section id=\"{id}\">"));
-    push(body, &format!("<h2>{} <span class=\"id\">{id}</span></h2>", escape(&file.title)));
-    push(body, &format!("<p><span class=\"origin\">{}.</span> {}</p>", escape(&file.origin), escape(&file.shows)));
+    put!(body, "<section id=\"{id}\">");
+    put!(body, "<h2>{} <span class=\"id\">{id}</span></h2>", escape(&file.title));
+    put!(body, "<p><span class=\"origin\">{}.</span> {}</p>", escape(&file.origin), escape(&file.shows));
     if file.promises {
-        push(body, &promises::html(resolved, results));
+        put!(body, "{}", promises::html(resolved, results));
     }
-    push(body, &format!("<div class=\"wide\">{svg}</div>"));
+    put!(body, "<div class=\"wide\">{svg}</div>");
     let settings = common(resolved);
-    push(body, &format!("<p class=\"small\">{}</p>", escape(&settings)));
+    put!(body, "<p class=\"small\">{}</p>", escape(&settings));
     numbers(body, resolved, results);
     values(body, resolved, results);
-    push(
+    put!(
         body,
-        &format!(
-            "<p class=\"small\">Files: <a href=\"{id}.csv\">{id}.csv</a> (every metric of every run), \
+        "<p class=\"small\">Files: <a href=\"{id}.csv\">{id}.csv</a> (every metric of every run), \
              <a href=\"{id}.svg\">{id}.svg</a>, <a href=\"{id}.toml\">{id}.toml</a> (the experiment).</p>"
-        ),
     );
-    push(body, "</section>");
+    put!(body, "</section>");
 }
 
 fn common(resolved: &Resolved) -> String {
@@ -131,16 +124,16 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     if resolved.numbers.is_empty() {
         return;
     }
-    push(
+    put!(
         body,
         "<div class=\"wide\"><table class=\"numbers\"><thead><tr><th>number</th><th class=\"n\">published</th>\
-         <th class=\"n\">measured</th><th>verdict</th><th>reading</th></tr></thead><tbody>",
+         <th class=\"n\">measured</th><th>verdict</th><th>reading</th></tr></thead><tbody>"
     );
     for number in &resolved.numbers {
         let (measured, verdict) = results.judge(number);
         let mut reading = format!("Measured: {}.", number.metric.reading);
         if let Some(over) = &number.published.times_less_than {
-            write!(reading, " Ratio: the value of {over} divided by this one.").expect(INFALLIBLE);
+            reading += &format!(" Ratio: the value of {over} divided by this one.");
         }
         if number.bend.is_some() {
             reading.push_str(" Bend: the slope of the second interval divided by that of the first.");
@@ -150,28 +143,25 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
             Statement::Differs => "Found instead",
             Statement::ByChoice => "Found",
         };
-        write!(reading, " {claim}: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
+        reading += &format!(" {claim}: {}.", range(number.accept, number.unit()));
         if let Some(why) = &number.published.why {
-            write!(reading, " {why}").expect(INFALLIBLE);
+            reading += &format!(" {why}");
         }
-        push(
+        put!(
             body,
-            &format!(
-                "<tr><td class=\"what\">{}, {}</td><td class=\"says\">{}</td><td class=\"got\">{}</td><td>{}</td>\
+            "<tr><td class=\"what\">{}, {}</td><td class=\"says\">{}</td><td class=\"got\">{}</td><td>{}</td>\
                  <td class=\"reading\">{}</td></tr>",
-                escape(&number.published.curve),
-                escape(&number.published.what),
-                escape(&number.published.says),
-                escape(&amount(measured, number.unit())),
-                word(verdict),
-                escape(&reading),
-            ),
+            escape(&number.published.curve),
+            escape(&number.published.what),
+            escape(&number.published.says),
+            escape(&amount(measured, number.unit())),
+            verdict_html(verdict),
+            escape(&reading)
         );
     }
-    push(body, "</tbody></table></div>");
+    put!(body, "</tbody></table></div>");
 }
 
-/// Writes the data of the plots, collapsed.
 fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     let file = &resolved.figure.file;
     for (number, panel) in file.panels.iter().enumerate() {
@@ -179,16 +169,14 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
         let drawn = || file.curves.iter().zip(&resolved.dots[number]).filter(|(_, dots)| !dots.is_empty());
         let heads: Vec<String> =
             drawn().map(|(curve, _)| format!("<th class=\"n\">{}</th>", escape(&curve.label))).collect();
-        push(
+        put!(
             body,
-            &format!(
-                "<details><summary class=\"small\">{}: {}</summary><div class=\"wide\"><table><thead><tr>\
+            "<details><summary class=\"small\">{}: {}</summary><div class=\"wide\"><table><thead><tr>\
                  <th class=\"n\">{}</th>{}</tr></thead><tbody>",
-                escape(&panel.title),
-                escape(&panel.label),
-                escape(&file.x.label),
-                heads.concat(),
-            ),
+            escape(&panel.title),
+            escape(&panel.label),
+            escape(&file.x.label),
+            heads.concat()
         );
         for at in 0..drawn().map(|(_, dots)| dots.len()).max().unwrap_or(0) {
             let x = drawn().next().map_or(0.0, |(_, dots)| dots[at].x);
@@ -197,22 +185,22 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
                 let value = height(&dots[at], metric, panel, (resolved, number), results);
                 format!("<td class=\"n\">{}</td>", value.map_or("–".into(), with_error))
             });
-            push(body, &format!("<tr><td class=\"n\">{}</td>{}</tr>", escape(&x), cells.collect::<Vec<_>>().concat()));
+            put!(body, "<tr><td class=\"n\">{}</td>{}</tr>", escape(&x), cells.collect::<Vec<_>>().concat());
         }
-        push(body, "</tbody></table></div></details>");
+        put!(body, "</tbody></table></div></details>");
     }
 }
 
 fn readings(body: &mut String, plan: &Plan) {
-    push(body, "<section id=\"reading\"><h2>How to read it</h2>");
+    put!(body, "<section id=\"reading\"><h2>How to read it</h2>");
     if plan.quick {
-        push(
+        put!(
             body,
             "<p>This is a quick run: fewer and shorter trials, fewer values. Texts below that mention 10 or 100 trials \
-             refer to the full run; the settings under each plot are those of this run.</p>",
+             refer to the full run; the settings under each plot are those of this run.</p>"
         );
     }
-    push(
+    put!(
         body,
         "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number and its whole interval are in the \
          range that the experiment file claims. <em>Reproduced, not certain</em>: the number is in the range, but its \
@@ -234,13 +222,13 @@ fn readings(body: &mut String, plan: &Plan) {
          everything after the first peer has finished. The <em>spread</em> is the longest wait less the mean wait. \
          Shares of violating entries are of whole runs, in rounds including the time before and after them. Rings in a \
          plot are published numbers. The <em>ideal</em> is not a protocol: one global queue, and one message from the \
-         releasing client to the next.</p>\n</section>",
+         releasing client to the next.</p>\n</section>"
     );
 }
 
 /// Writes the provenance, the only part in which two reports with the same seed differ.
 fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenance) {
-    push(body, "<section id=\"run\"><h2>Provenance</h2><table><tbody>");
+    put!(body, "<section id=\"run\"><h2>Provenance</h2><table><tbody>");
     let stored = match results.resumed {
         0 => format!("{}", plan.points()),
         stored => format!("{}, of which {stored} are from an earlier run", plan.points()),
@@ -253,12 +241,12 @@ fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenanc
         ("distinct runs", &stored),
         ("duration", &provenance.duration),
     ] {
-        push(body, &format!("<tr><td>{name}</td><td><code>{}</code></td></tr>", escape(value)));
+        put!(body, "<tr><td>{name}</td><td><code>{}</code></td></tr>", escape(value));
     }
-    push(body, "</tbody></table></section>");
+    put!(body, "</tbody></table></section>");
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_html(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Reproduced => "<span class=\"reproduced\">reproduced</span>",
         Verdict::Unsure => "<span class=\"reproduced\">reproduced, not certain</span>",
@@ -267,11 +255,4 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::MayDiffer => "<span class=\"differs\">differs, not certain</span>",
         Verdict::ByChoice => "<span class=\"differs\">by choice</span>",
     }
-}
-
-const INFALLIBLE: &str = "writing to a string cannot fail";
-
-fn push(body: &mut String, line: &str) {
-    body.push_str(line);
-    body.push('\n');
 }

@@ -8,7 +8,6 @@ use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::escape;
 
-/// One cell: the promise, and the number of trials that broke it.
 pub struct Cell<'a> {
     curve: &'a str,
     fault: &'a str,
@@ -17,7 +16,6 @@ pub struct Cell<'a> {
     violated: u64,
     starved: u64,
     stopped: u64,
-    /// Why the first trial was stopped.
     stop: Option<&'a str>,
 }
 

@@ -44,7 +44,6 @@ fn setting_names(resolved: &Resolved) -> Vec<String> {
     names
 }
 
-/// Returns the fields after the settings, for each line of a run.
 fn ends(run: &Measured, is_distribution: bool) -> Vec<Vec<String>> {
     if is_distribution {
         let percentiles = run.distribution().1.iter().enumerate();
