@@ -12,7 +12,6 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::App;
 use crate::body::Line;
-use crate::resources::granted;
 
 /// The interval of keep-alive lines over TCP. A client notices a silent agent after three, which is within the default
 /// session.
@@ -119,7 +118,7 @@ impl Hold {
     fn on_acquired(&mut self, acquired: Result<Grant, service::Error>, asked: Moment) -> Line {
         match acquired {
             Ok(grant) => {
-                let granted = granted(&grant, asked);
+                let granted = grant.granted(asked);
                 self.stage = Stage::Held(grant);
                 Line::Granted(granted)
             }

@@ -35,45 +35,24 @@ pub(crate) enum Socket {
 
 /// Why listening failed. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ListenError {
-    /// Without a bearer token every local user could release every grant.
     #[error(
         "{endpoint} can be reached by other users, and there is no bearer token: set one, or listen \
          on a Unix socket"
     )]
-    NoToken {
-        /// The endpoint.
-        endpoint: Endpoint,
-    },
-    /// Another agent listens here.
+    NoToken { endpoint: Endpoint },
     #[error("another agent listens at {endpoint}: use it, stop it, or choose another endpoint")]
-    InUse {
-        /// The endpoint.
-        endpoint: Endpoint,
-    },
-    /// The path is too long for a socket.
+    InUse { endpoint: Endpoint },
     #[error(
         "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another path: set PEERLOCK_RUNTIME_DIR, \
          or use unix:PATH"
     )]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Another file is in the way.
+    TooLong { path: PathBuf },
     #[error("{path} exists and is not a socket: move it away, or choose another path")]
-    NoSocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The system refuses.
+    NoSocket { path: PathBuf },
     #[error("cannot listen at {endpoint}: {source}. Choose another endpoint, or make this one usable for this user")]
-    Cannot {
-        /// The endpoint.
-        endpoint: Endpoint,
-        /// The system's error.
-        source: io::Error,
-    },
+    Cannot { endpoint: Endpoint, source: io::Error },
 }
 
 impl Listener {

@@ -8,9 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use peerlock_service::verb::Show;
-use peerlock_service::{
-    Class, Error, Grant, Granted, Listing, Moment, Name, PeerView, Request, ResourceDetails, ResourceView,
-};
+use peerlock_service::{Class, Error, Granted, Listing, Name, PeerView, Request, ResourceDetails, ResourceView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -70,7 +68,7 @@ async fn acquire(
         grant = app.service().acquire_detached(request) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
-    let granted = granted(&grant, asked);
+    let granted = grant.granted(asked);
     grant.detach();
     Ok(Json(granted))
 }
@@ -250,9 +248,4 @@ fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Re
     }
     (request.name, request.pid) = (name.into(), pid);
     Ok(request)
-}
-
-/// Returns a grant as clients see it.
-pub fn granted(grant: &Grant, asked: Moment) -> Granted {
-    grant.granted(grant.id().to_string(), asked)
 }

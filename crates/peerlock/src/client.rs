@@ -75,7 +75,7 @@ impl Client {
             Self::Peer(peer) => {
                 let (request, asked) = (request.pid(std::process::id()), peer.service.now());
                 let grant = follow(peer.service.acquire(request), progress).await?;
-                Ok(Grant::of_peer(grant.granted(grant.id().to_string(), asked), grant))
+                Ok(Grant::of_peer(grant.granted(asked), grant))
             }
             Self::Agent(_) => {
                 let (_, grace) = request.lease();
@@ -116,7 +116,7 @@ impl Client {
             Self::Peer(peer) => {
                 let (request, asked) = (request.pid(std::process::id()), peer.service.now());
                 let grant = follow(peer.service.hold(request), progress).await?;
-                Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
+                Ok(Hold::of_peer(grant.granted(asked), ttl, peer.service.clone(), grant))
             }
             Self::Agent(Agent(agent)) => {
                 let (granted, lines) = waiting::hold(agent, &request, progress, absent).await?;
@@ -133,7 +133,7 @@ impl Client {
             Self::Peer(peer) => {
                 let asked = peer.service.now();
                 let grant = peer.service.acquire_detached(request).await?;
-                let granted = grant.granted(grant.id().to_string(), asked);
+                let granted = grant.granted(asked);
                 grant.detach();
                 Ok(granted)
             }

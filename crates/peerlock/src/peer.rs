@@ -61,61 +61,32 @@ pub struct PeerBuilder {
 /// Why a peer was not started, or an agent not found. No task runs, and no port is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum StartError {
-    /// A file or the address to listen on cannot be used.
     #[error(transparent)]
     Network(#[from] net::Error),
-    /// There is no data directory.
     #[error(transparent)]
     Places(#[from] places::NoDataDir),
-    /// The data directory cannot be used.
     #[error(transparent)]
     Dir(#[from] Unusable),
-    /// None of the names to join has an address.
     #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
-    Unresolved {
-        /// The name.
-        name: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Every address to join is an address of this process.
+    Unresolved { name: String, source: io::Error },
     #[error(
         "nothing was started: --join names only this host itself ({join}). Name another host, by an address that /etc/hosts \
          does not map to this machine; to create a cluster, omit --join or add --expect 1"
     )]
-    OnlyItself {
-        /// The names to join.
-        join: String,
-    },
-    /// Two groups of the expected size could each create a cluster.
+    OnlyItself { join: String },
     #[error(
         "nothing was started: with --expect {expect} and {hosts} hosts (those of --join and this one), two halves that \
          do not reach each other could create two clusters. Expect more than half of them: --expect {least} or more"
     )]
-    ExpectsTooFew {
-        /// The number of hosts to wait for.
-        expect: usize,
-        /// The number of named hosts, including this one.
-        hosts: usize,
-        /// The smallest safe number.
-        least: usize,
-    },
-    /// The peer could not join a cluster.
+    ExpectsTooFew { expect: usize, hosts: usize, least: usize },
     #[error(transparent)]
     Join(#[from] Error),
-    /// `$PEERLOCK_AGENT` is no endpoint.
     #[error("PEERLOCK_AGENT: {0}")]
     Endpoint(BadEndpoint),
-    /// The bearer token in the environment cannot be used.
     #[error("cannot use the bearer token in {from}: {why}")]
-    Token {
-        /// The variable or file.
-        from: String,
-        /// The reason.
-        why: String,
-    },
-    /// The system refuses a thread or file.
+    Token { from: String, why: String },
     #[error("cannot start: {0}. Check the limits of this user (`ulimit -a`)")]
     System(io::Error),
 }

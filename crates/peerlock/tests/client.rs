@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use peerlock::testing::Network;
-use peerlock::{Agent, Class, Client, Endpoint, Error, Event, Peer, Request, Stop};
+use peerlock::{Agent, Class, Client, Endpoint, Error, Event, Listing, Peer, Request, Stop};
 use peerlock_http::{App, Listener, serve};
 use peerlock_service::{PeerId, Service, memory};
 use tempfile::TempDir;
@@ -79,6 +79,26 @@ async fn peer_and_agent_behave_alike() {
                 break assert_eq!(name.as_str(), "a");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn administration_works_at_peer_and_agent() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let granted = client.acquire_detached("a").await.unwrap();
+        assert!(matches!(client.remove("a").await, Err(Error::InUse { .. })));
+        client.resize("a", 2).await.unwrap();
+        assert_eq!(client.show("a").await.unwrap().slots, 2);
+        assert!(matches!(client.resize("c", 2).await, Err(Error::NoSuchResource { .. })));
+        assert!(matches!(client.resize("a", 0).await, Err(Error::BadSlots { slots: 0 })));
+        client.release("a", &granted.grant).await.unwrap();
+        client.remove("a").await.unwrap();
+        assert!(client.list(&Listing::of("a")).await.unwrap().is_empty());
+        let granted = client.acquire_detached("b").await.unwrap();
+        client.evict("b", client.cluster().await.unwrap().peers[0].peer).await.unwrap();
+        assert!(client.release("b", &granted.grant).await.is_err(), "its host was evicted");
+        client.set_voters(None).await.unwrap();
     }
 }
 

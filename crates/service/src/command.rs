@@ -13,42 +13,31 @@ pub enum Command {
         name: Name,
         note: Option<String>,
         waiter: Waiter,
-        input: Box<dyn FnOnce(u64) -> Input + Send>,
+        input: ToInput,
     },
     /// The future of this waiter was dropped.
-    Forget {
-        waiter: u64,
-    },
+    Forget(u64),
     /// A handle of this grant was dropped.
-    Drop {
-        ticket: TicketId,
-    },
+    Drop(TicketId),
     /// A handle of this grant was dropped, but the grant stays.
-    Detach {
-        ticket: TicketId,
-    },
-    Find {
-        note: String,
-        reply: oneshot::Sender<Found>,
-    },
+    Detach(TicketId),
+    /// Returns the ticket of the grant with this ID.
+    Find(String, oneshot::Sender<Found>),
     /// Passes an input with this call to the node.
-    Call(Box<dyn FnOnce(u64) -> Input + Send>, Reply<Answer>),
+    Call(ToInput, Reply<Answer>),
     /// Reads the state of the node.
-    Read(Box<dyn FnOnce(&Node, Time) + Send>),
-    Counters {
-        reply: oneshot::Sender<Counters>,
-    },
-    Health {
-        reply: oneshot::Sender<Health>,
-    },
+    Read(Reader),
+    Counters(oneshot::Sender<Counters>),
+    Health(oneshot::Sender<Health>),
     /// Passes [`Input::Drain`] or [`Input::Close`] to the node.
     Drain(Input, oneshot::Sender<()>),
-    Leave {
-        reply: oneshot::Sender<bool>,
-    },
+    Leave(oneshot::Sender<bool>),
 }
 
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
+/// Returns the input for the node that is answered by this call.
+pub type ToInput = Box<dyn FnOnce(u64) -> Input + Send>;
+pub type Reader = Box<dyn FnOnce(&Node, Time) + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {

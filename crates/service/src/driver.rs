@@ -381,8 +381,8 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Acquire(name, note, waiter));
                 self.step(input(call));
             }
-            Command::Forget { waiter } => self.forget(waiter),
-            Command::Drop { ticket } => {
+            Command::Forget(waiter) => self.forget(waiter),
+            Command::Drop(ticket) => {
                 let Some(clients) = self.tickets.get_mut(&ticket) else { return };
                 clients.handles -= 1;
                 self.release_if_unwanted(ticket);
@@ -392,21 +392,21 @@ impl<T: Transport> Driver<T> {
                 self.step(input(call));
             }
             Command::Read(read) => read(&self.node, self.now()),
-            Command::Detach { ticket } => {
+            Command::Detach(ticket) => {
                 let Some(clients) = self.tickets.get_mut(&ticket) else { return };
                 clients.handles -= 1;
                 clients.detached = true;
             }
-            Command::Find { note, reply } => _ = reply.send(self.find(&note)),
-            Command::Counters { reply } => {
+            Command::Find(note, reply) => _ = reply.send(self.find(&note)),
+            Command::Counters(reply) => {
                 _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
-            Command::Health { reply } => _ = reply.send(self.health()),
+            Command::Health(reply) => _ = reply.send(self.health()),
             Command::Drain(input, reply) => {
                 self.draining.push(reply);
                 self.step(input);
             }
-            Command::Leave { reply } => {
+            Command::Leave(reply) => {
                 self.leaving.push(reply);
                 self.step(Input::Leave);
             }

@@ -174,15 +174,15 @@ impl Grant {
     /// [detached](crate::Service::acquire_detached) grant can be renewed and released.
     pub fn detach(mut self) -> GrantId {
         self.disarmed = true;
-        _ = self.commands.send(Command::Detach { ticket: self.ticket });
+        _ = self.commands.send(Command::Detach(self.ticket));
         self.id.clone()
     }
 
-    /// Returns the grant as its holder sees it, with this ID, requested at `asked`.
-    pub fn granted(&self, grant: String, asked: Moment) -> Granted {
+    /// Returns the grant as its holder sees it, requested at `asked`.
+    pub fn granted(&self, asked: Moment) -> Granted {
         let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), self.clock.now());
         let ttl = self.deadline().since(now);
-        Granted { grant, name, slot, fencing, ttl, waited: now.since(asked) }
+        Granted { grant: self.id.to_string(), name, slot, fencing, ttl, waited: now.since(asked) }
     }
 
     /// Returns its ID.
@@ -194,7 +194,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if !self.disarmed {
-            _ = self.commands.send(Command::Drop { ticket: self.ticket });
+            _ = self.commands.send(Command::Drop(self.ticket));
         }
     }
 }

@@ -349,7 +349,7 @@ impl Service {
         };
         let find = async {
             loop {
-                match self.send(|reply| Command::Find { note: note.clone(), reply }).await? {
+                match self.send(|reply| Command::Find(note.clone(), reply)).await? {
                     Found::Here(ticket) => return Ok(ticket),
                     Found::Revoked(why) => return Err(why),
                     Found::NotYet => sleep(ASK_AGAIN).await,
@@ -418,12 +418,12 @@ impl Service {
 
     /// Returns the counters of this peer.
     pub async fn counters(&self) -> Result<Counters, Error> {
-        self.send(|reply| Command::Counters { reply }).await
+        self.send(Command::Counters).await
     }
 
     /// Returns the health of this peer from local state, also without a quorum.
     pub async fn health(&self) -> Result<Health, Error> {
-        self.send(|reply| Command::Health { reply }).await
+        self.send(Command::Health).await
     }
 
     /// Returns the internal state of this peer.
@@ -457,7 +457,7 @@ impl Service {
     /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
     /// confirmed it; if not, other peers wait until the session expires.
     pub async fn leave(&self) -> bool {
-        self.send(|reply| Command::Leave { reply }).await.unwrap_or(false)
+        self.send(Command::Leave).await.unwrap_or(false)
     }
 
     /// Passes an input to the node, and returns its answer.
@@ -517,6 +517,6 @@ impl Drop for Acquire {
         {
             unclaimed.detach();
         }
-        _ = self.commands.send(Command::Forget { waiter: self.waiter });
+        _ = self.commands.send(Command::Forget(self.waiter));
     }
 }

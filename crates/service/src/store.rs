@@ -126,54 +126,27 @@ pub fn leave(dir: &Path) -> io::Result<()> {
 /// Why a directory cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum Unusable {
-    /// An I/O error.
     #[error("cannot use {path}: {source}. Make it readable and writable for this user")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file `cluster` does not begin with a cluster ID.
+    Io { path: PathBuf, source: io::Error },
     #[error(
         "{path} is damaged: its first line is not a cluster ID. If another member runs, copy the first line of its \
          file, which is the same on all hosts of a cluster"
     )]
-    Cluster {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The voter's file is damaged.
+    Cluster { path: PathBuf },
     #[error("{path}: {source}")]
-    Registry {
-        /// The file.
-        path: PathBuf,
-        /// The damage.
-        source: Damage,
-    },
-    /// The voter's file was written by an earlier development version.
+    Registry { path: PathBuf, source: Damage },
     #[error(
         "{path} was written by a development version of peerlock, before 0.1.0, whose clusters this one cannot \
          continue. Stop all agents of that cluster, move their data directories away, and create the cluster again"
     )]
-    Earlier {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The two files are of different clusters.
+    Earlier { path: PathBuf },
     #[error(
         "{path} is of cluster {registry}, but the file `cluster` beside it names {cluster}: it was copied, or is \
          outdated. Move it away; this host then rejoins {cluster} as a new voter"
     )]
-    Clusters {
-        /// The voter's file.
-        path: PathBuf,
-        /// The cluster of the voter's file.
-        registry: ClusterId,
-        /// The cluster in the file `cluster`.
-        cluster: ClusterId,
-    },
+    Clusters { path: PathBuf, registry: ClusterId, cluster: ClusterId },
 }
 
 impl Unusable {
