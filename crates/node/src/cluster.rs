@@ -118,7 +118,7 @@ impl CachedView {
 
 impl Node {
     pub(crate) fn look_at_cluster(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         self.timers.set(Alarm::Look, self.now + LOOK);

@@ -139,7 +139,7 @@ impl Node {
     }
 
     pub(crate) fn sweep(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         if self.session_state.session().is_none() {

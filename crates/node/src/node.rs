@@ -96,7 +96,7 @@ fn keeps_link(body: &Body) -> bool {
     !matches!(body, Body::Greeting { .. } | Body::Relay { .. } | Body::Idle | Body::Seek)
 }
 
-/// One peer with all its clients. See the [crate](crate).
+/// One peer with all its clients. See the [crate].
 pub struct Node {
     pub(crate) config: Config,
     pub(crate) rng: Rng,
@@ -239,6 +239,10 @@ impl Node {
     /// Returns whether a host has answered at an address given to [`Input::Start`].
     pub fn has_reached(&self, address: &str) -> bool {
         self.membership.needed_at(address).is_some()
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving | Phase::Left)
     }
 
     pub(crate) fn host(&self) -> PeerId {

@@ -107,7 +107,7 @@ impl Node {
             self.end(ticket, error.clone());
         }
         self.survey.watched.clear();
-        if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if !self.is_leaving() {
             self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Health, self.now + INCIDENT);
