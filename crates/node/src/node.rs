@@ -408,11 +408,6 @@ impl Node {
         self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
-    pub(crate) fn send_unreliable_to_all(&mut self, body: &Body) {
-        let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
-        hosts.into_iter().for_each(|host| self.send_unreliable(host, body));
-    }
-
     /// Returns the name, address or number of a host, whichever is known first.
     pub fn called(&self, host: PeerId) -> String {
         Some(self.name_of(host)).filter(|name| !name.is_empty()).unwrap_or_else(|| host.to_string())

@@ -114,7 +114,7 @@ pub struct Contacts {
     process: u64,
     versions: Versions,
     links: u32,
-    hosts: BTreeMap<PeerId, Contact>,
+    pub(crate) hosts: BTreeMap<PeerId, Contact>,
     unacknowledged: BTreeSet<PeerId>,
     out: Vec<Effect>,
 }
@@ -390,20 +390,6 @@ impl Contacts {
         epoch.is_some()
     }
 
-    /// Drops unacknowledged messages. A mutation.
-    pub fn drop_unconfirmed(&mut self, host: PeerId) {
-        if let Some(contact) = self.hosts.get_mut(&host) {
-            contact.link.restart();
-        }
-    }
-
-    #[cfg(test)]
-    pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
-        let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
-        update.push(Update::Lost { host, bodies, goes_on });
-        self.out.push(Effect::HangUp(host, Parting::Nonsense));
-    }
-
     /// `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
@@ -490,6 +476,15 @@ mod tests {
 
     const HOST: PeerId = PeerId::new(2);
     const RELAYED: u64 = 1 << 63;
+
+    impl Contacts {
+        /// Breaks a link, as if its buffer were full.
+        pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
+            let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
+            update.push(Update::Lost { host, bodies, goes_on });
+            self.out.push(Effect::HangUp(host, Parting::Nonsense));
+        }
+    }
 
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(7, Versions::OURS);

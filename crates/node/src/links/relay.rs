@@ -25,7 +25,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_types::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span};
 
 use super::connections::{BEAT, Change, Connections, Packet, Segment};
 use crate::node::{Alarm, Node, Phase};
@@ -185,6 +185,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use peerlock_types::Time;
+
     use super::*;
 
     #[test]
