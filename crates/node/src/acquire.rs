@@ -24,7 +24,7 @@ use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Question;
 use crate::{Answer, Class, Effect, Error, Event, Progress};
 
-/// At most, at first, and for clients that do not wait.
+/// The coordinator is asked at these intervals: at most, at first, and for clients that do not wait.
 const SURVEY: Span = Span::from_secs(2);
 const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);

@@ -20,7 +20,7 @@ use crate::session::label;
 use crate::session_state::Ask;
 use crate::{Answer, Class, Effect, Error, Name};
 
-/// Our choice: losing the participation twice in a row is not unusual.
+/// A request fails after this many refusals. Our choice: losing the participation twice in a row is not unusual.
 const MOST_REFUSED: u32 = 3;
 
 #[derive(Default)]

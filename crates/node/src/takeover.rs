@@ -178,7 +178,7 @@ pub enum JournalEntry {
     },
 }
 
-/// Buffered messages per sender.
+/// The maximum number of buffered messages per sender.
 const MOST_EARLY: usize = 10_000;
 
 #[derive(Default)]

@@ -148,9 +148,9 @@ pub enum Malformed {
     Bounds(&'static str),
 }
 
-/// The network's limit is higher, for the framing.
+/// The maximum size of a message. The network's limit is higher, for the framing.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
-/// Waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
+/// Waiters in a report. `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
 /// Hosts in a greeting, and missing parties.

@@ -103,11 +103,12 @@ pub enum Update {
     Notice(Notice),
 }
 
-/// Our choice: the time to doubt a connection and replace it by a relayed one.
+/// A host that acknowledges nothing for this long is unreachable. Our choice: the time to replace a connection by a
+/// relayed one.
 const UNREACHABLE: Span = Span::from_secs(2);
-/// More than the maximum number of members.
+/// Hosts in memory: more than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
-/// Messages, at the latest.
+/// An acknowledgement is sent after this many messages at the latest.
 const ACK_EVERY: u64 = 64;
 
 pub struct Contacts {
@@ -390,7 +391,7 @@ impl Contacts {
         epoch.is_some()
     }
 
-    /// `by_any_way` allows relaying.
+    /// Sends an unreliable message. `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };

@@ -82,7 +82,7 @@ pub enum Received {
     Unexpected(&'static str),
 }
 
-/// More than requests of all clients at once.
+/// Unacknowledged messages and bytes: more than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
