@@ -23,7 +23,7 @@
 //!   query.rs      show, and questions between peers               cluster.rs: members and resources
 //!   health.rs     why nothing is granted                          inspect.rs: for observers
 //!   drain.rs      drain, leave
-//!   links.rs      which peers are connected                       links/: join, relay, contacts, link
+//!   links.rs      which peers are connected                       links/: join, relay, contacts, link; wire.rs: messages
 //!   testing.rs    fuzzing member, mutations
 //! ```
 //!
