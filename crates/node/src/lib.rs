@@ -23,8 +23,10 @@
 //!   query.rs      show, and questions between peers               cluster.rs: members and resources
 //!   health.rs     why nothing is granted                          inspect.rs: for observers
 //!   drain.rs      drain, leave
-//!   links.rs      which peers are connected                       links/: join, relay, contacts, link; wire.rs: messages
+//!   links.rs      which peers are connected                       links/: join, relay, contacts, link
 //!   testing.rs    fuzzing member, mutations
+//!
+//!   door.rs       inputs, effects and answers                     wire.rs: messages between peers
 //! ```
 //!
 //! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It
