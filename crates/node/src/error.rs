@@ -166,7 +166,7 @@ pub enum Error {
     #[error("{message}")]
     Refused {
         class: Class,
-        /// What failed, and what to do.
+        /// The failure, and its remedy.
         message: String,
     },
 }

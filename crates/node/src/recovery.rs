@@ -31,7 +31,7 @@ const RECOUNT: Span = Span::from_secs(2);
 pub struct Part {
     pub name: Name,
     pub custody: Custody,
-    /// When it began, or learned of the current generation.
+    /// Its start, or that of the current generation.
     pub opened: Time,
     /// Generations after the first.
     pub recoveries: u64,
