@@ -33,7 +33,7 @@ pub enum Wait {
 pub struct Wanted {
     /// The resource.
     pub name: Name,
-    /// The expected number of slots. `None` accepts any number, and creates a new resource with one slot.
+    /// The expected number of slots, if any. A new resource gets one slot by default.
     pub slots: Option<u32>,
     /// The lease duration.
     pub ttl: Span,

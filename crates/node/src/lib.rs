@@ -41,6 +41,7 @@ mod config;
 mod detached;
 mod door;
 mod drain;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod error;
 mod health;
 mod inspect;
@@ -49,6 +50,7 @@ mod lease;
 mod links;
 mod name;
 mod node;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod notice;
 mod query;
 mod reach;
@@ -61,6 +63,7 @@ mod setup;
 mod takeover;
 mod testing;
 mod timers;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod view;
 mod wire;
 
