@@ -25,8 +25,8 @@ impl Node {
     pub(crate) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
-            while let Some(turn) = self.session_state.turn(self.now) {
-                self.on_session_change(turn);
+            while let Some(change) = self.session_state.next_change(self.now) {
+                self.on_session_change(change);
             }
             let take_outputs = self.session_state.take_outputs();
             if take_outputs.is_empty() && !self.stop_if_nothing_is_owed() {
@@ -44,8 +44,8 @@ impl Node {
         }
     }
 
-    fn on_session_change(&mut self, turn: SessionChange) {
-        match turn {
+    fn on_session_change(&mut self, change: SessionChange) {
+        match change {
             // If this process is killed now, the next one has to replace this session.
             SessionChange::Opened(session) => {
                 // The cluster ID may not be recorded yet on the host that creates the cluster.

@@ -83,7 +83,7 @@ pub(crate) struct End {
     sent: u64,
     received: u64,
     last_received: Time,
-    said: Time,
+    sent_at: Time,
     used: Time,
     /// Probes since the last packet received.
     asked: u32,
@@ -91,14 +91,24 @@ pub(crate) struct End {
 
 impl End {
     fn new(number: u64, answer: u64, now: Time) -> Self {
-        Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
+        Self {
+            number,
+            answer,
+            epoch: None,
+            sent: 0,
+            received: 0,
+            last_received: now,
+            sent_at: now,
+            used: now,
+            asked: 0,
+        }
     }
 
     /// A packet received within a beat of sending data may have been sent before that data arrived.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
         let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
-        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.last_received < self.said + BEAT
+        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.last_received < self.sent_at + BEAT
     }
 }
 
@@ -180,7 +190,7 @@ impl Connections {
     pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>, now: Time) {
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
             end.sent += 1;
-            (end.said, end.used) = (now, now);
+            (end.sent_at, end.used) = (now, now);
             let &mut End { number, answer, sent, .. } = end;
             self.packets.push((peer, Packet { number, answer, segment: Segment::Data(sent, bytes) }));
         }

@@ -146,7 +146,7 @@ impl Link {
         self.stage == Stage::Open
     }
 
-    pub fn keeps(&self) -> bool {
+    pub fn awaits_ack(&self) -> bool {
         !self.retained.is_empty()
     }
 
