@@ -18,13 +18,13 @@ use peerlock_registry::{Outcome, Refusal, SessionId};
 use peerlock_types::{Key, Span, Ticket, Time};
 
 use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
-use crate::node::{Alarm, Draining, Node, Phase};
+use crate::node::{Alarm, Draining, Node};
 use crate::query::{QueueReport, expected};
 use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Question;
 use crate::{Answer, Class, Effect, Error, Event, Progress};
 
-/// At most, at first, and for clients that do not wait.
+/// The coordinator is asked at these intervals: at most, at first, and for clients that do not wait.
 const SURVEY: Span = Span::from_secs(2);
 const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
@@ -34,7 +34,7 @@ const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
     pub(crate) fn acquire(&mut self, call: u64, wanted: Wanted) {
-        if self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.draining != Draining::No || self.is_leaving() {
             return self.answer(call, Err(Error::Stopped));
         }
         if let Some(ticket) = self.clients.same(&wanted) {

@@ -33,7 +33,7 @@ pub enum Wait {
 pub struct Wanted {
     /// The resource.
     pub name: Name,
-    /// The expected number of slots. `None` accepts any number, and creates a new resource with one slot.
+    /// The expected number of slots, if any. A new resource gets one slot by default.
     pub slots: Option<u32>,
     /// The lease duration.
     pub ttl: Span,
@@ -116,7 +116,7 @@ pub enum Stage {
 
 impl Entry {
     pub fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held { .. })
+        self.held().is_some()
     }
 
     pub fn alias(&self) -> Option<Ticket> {
@@ -130,8 +130,21 @@ impl Entry {
         }
     }
 
+    /// Returns the grant of a holder, its time and its lease.
+    pub fn held(&self) -> Option<(Grant, Since, Lease)> {
+        match self.stage {
+            Stage::Held { grant, since, lease } => Some((grant, since, lease)),
+            Stage::Waiting { .. } | Stage::Entering { .. } => None,
+        }
+    }
+
+    /// Returns whether it holds, or is entering with, this fencing number.
+    pub fn has(&self, number: u64) -> bool {
+        matches!(self.stage, Stage::Held { grant, .. } | Stage::Entering { grant } if grant.fencing == number)
+    }
+
     pub fn is_notified(&self) -> bool {
-        matches!(self.stage, Stage::Held { lease: Lease { lost: Some(_), .. }, .. })
+        self.held().is_some_and(|(.., lease)| lease.lost.is_some())
     }
 
     /// Returns whether its grant is, or will be, detached.
@@ -231,10 +244,8 @@ impl Clients {
 
     /// Returns the returned grants: ticket, resource, fencing number.
     pub fn returned(&self) -> impl Iterator<Item = (TicketId, Key, u64)> {
-        self.tickets.iter().filter(|(_, entry)| entry.returned).filter_map(|(ticket, entry)| match entry.stage {
-            Stage::Held { grant, .. } => Some((*ticket, entry.resource, grant.fencing)),
-            Stage::Entering { .. } | Stage::Waiting { .. } => None,
-        })
+        let returned = self.tickets.iter().filter(|(_, entry)| entry.returned);
+        returned.filter_map(|(ticket, entry)| Some((*ticket, entry.resource, entry.held()?.0.fencing)))
     }
 
     pub fn refuse(&mut self, ticket: TicketId) -> u32 {
@@ -267,32 +278,20 @@ impl Clients {
     }
 
     pub fn has(&self, resource: Key, number: u64) -> bool {
-        let is_it = |entry: &Entry| match entry.stage {
-            Stage::Held { grant, .. } | Stage::Entering { grant } => grant.fencing == number,
-            Stage::Waiting { .. } => false,
-        };
-        self.of(resource).any(is_it)
+        self.of(resource).any(|entry| entry.has(number))
     }
 
     pub fn holder(&self, resource: Key, number: u64) -> Option<TicketId> {
-        let is_it = |ticket: &&TicketId| match self.tickets.get(ticket).map(|entry| &entry.stage) {
-            Some(Stage::Held { grant, .. }) => grant.fencing == number,
-            Some(Stage::Entering { .. } | Stage::Waiting { .. }) | None => false,
-        };
-        self.waiters.get(&resource)?.holding.iter().find(is_it).copied()
+        let has = |ticket: &&TicketId| self.tickets.get(ticket).is_some_and(|entry| entry.has(number));
+        self.waiters.get(&resource)?.holding.iter().find(has).copied()
     }
 
     /// Returns the end of the revoked lease.
     pub fn revoke(&mut self, ticket: TicketId) -> Option<Time> {
-        let entry = self.tickets.get_mut(&ticket)?;
-        entry.revoked = true;
-        match &mut entry.stage {
-            Stage::Held { lease, .. } => {
-                let end = lease.deadline();
-                Some(*lease.lost.get_or_insert(end))
-            }
-            Stage::Entering { .. } | Stage::Waiting { .. } => None,
-        }
+        self.tickets.get_mut(&ticket)?.revoked = true;
+        let lease = self.lease(ticket)?;
+        let end = lease.deadline();
+        Some(*lease.lost.get_or_insert(end))
     }
 
     pub fn give_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
@@ -363,10 +362,8 @@ impl Clients {
     }
 
     pub fn granted(&self, ticket: TicketId) -> Option<(Grant, Time)> {
-        match self.tickets.get(&ticket)?.stage {
-            Stage::Held { grant, lease, .. } if lease.lost.is_none() => Some((grant, lease.deadline())),
-            Stage::Held { .. } | Stage::Entering { .. } | Stage::Waiting { .. } => None,
-        }
+        let (grant, _, lease) = self.tickets.get(&ticket)?.held()?;
+        lease.lost.is_none().then(|| (grant, lease.deadline()))
     }
 
     pub fn look(&mut self, ticket: TicketId, now: Time) -> Option<(Verdict, Lease)> {
@@ -472,9 +469,8 @@ impl Clients {
                 !holds || entry.alias.is_some() || entry.is_detached(),
                 "{ticket:?} holds a slot, but has no alias and is not detached"
             );
-            if let Stage::Held { lease: Lease { bound: Some(_), .. }, .. } = entry.stage {
-                assert!(session.is_some(), "{ticket:?} holds a slot, but its session is over");
-            }
+            let is_bound = entry.held().is_some_and(|(.., lease)| lease.bound.is_some());
+            assert!(!is_bound || session.is_some(), "{ticket:?} holds a slot, but its session is over");
             let watched = holds || matches!(entry.wanted.wait, Wait::For(_));
             assert!(!watched || has_alarm(*ticket), "{ticket:?} has a deadline, but no timer");
         }

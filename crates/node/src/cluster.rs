@@ -22,7 +22,7 @@ const LOOK: Span = Span::from_secs(30);
 const LOOK_SOON: Span = Span::from_millis(300);
 /// … and if a host cannot be reached where it was.
 const LOOK_AGAIN: Span = Span::from_secs(3);
-/// Then a `look` is answered from the cached view.
+/// After this time, a `look` is answered from the cached view.
 const LOOK_TIMEOUT: Span = Span::from_secs(2);
 const MOST_WRITTEN: usize = 256;
 const FORGET: Span = Span::from_secs(60);
@@ -79,7 +79,7 @@ impl CachedView {
         self.named.iter().copied().chain(dealt_with).take(MOST_HOSTS).collect()
     }
 
-    /// Returns whether one of the hosts is new.
+    /// Includes hosts within the limit. Returns whether one is new.
     pub fn mention(&mut self, hosts: impl Iterator<Item = PeerId>) -> bool {
         let before = self.named.len();
         self.named.extend(hosts.take(MOST_NAMED.saturating_sub(before)));
@@ -118,7 +118,7 @@ impl CachedView {
 
 impl Node {
     pub(crate) fn look_at_cluster(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         self.timers.set(Alarm::Look, self.now + LOOK);

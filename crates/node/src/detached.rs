@@ -14,13 +14,13 @@ use peerlock_protocol::{self as protocol, Grant};
 use peerlock_registry::{self as registry, Command, Label, Look, MOST_ON_PAGE, Outcome, Refusal};
 use peerlock_types::{Key, Ticket, Time};
 
-use crate::clients::{Stage, TicketId, Wanted};
-use crate::node::{Alarm, Node, Phase};
+use crate::clients::{Entry, TicketId, Wanted};
+use crate::node::{Alarm, Node};
 use crate::session::label;
 use crate::session_state::Ask;
 use crate::{Answer, Class, Effect, Error, Name};
 
-/// Our choice: losing the participation twice in a row is not unusual.
+/// A request fails after this many refusals. Our choice: losing the participation twice in a row is not unusual.
 const MOST_REFUSED: u32 = 3;
 
 #[derive(Default)]
@@ -76,12 +76,8 @@ impl Node {
         call: Option<u64>,
         outcome: Outcome,
     ) {
-        let entry = self.clients.get(ticket).filter(|entry| match entry.stage {
-            Stage::Entering { grant } | Stage::Held { grant, .. } => grant.fencing == fencing,
-            Stage::Waiting { .. } => false,
-        });
-        let stage = entry.map(|entry| (entry.is_held(), entry.alias().is_some()));
-        let name = entry.map(|entry| entry.wanted.name.clone());
+        let entry = self.clients.get(ticket).filter(|entry| entry.has(fencing));
+        let is_held = entry.map(Entry::is_held);
         let is_returned = entry.is_some_and(|entry| entry.returned);
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match &outcome {
@@ -92,38 +88,37 @@ impl Node {
             Outcome::Refused(_) if call.is_none() => self.takeover.settle(&of, fencing),
             _ => {}
         }
-        match (outcome, stage) {
+        match (outcome, is_held) {
             // The client would have to stop at once. Retrying does not help a client whose lease is shorter than a
             // round trip.
-            (Outcome::Done, Some((false, _))) if is_late => {
-                name.into_iter().for_each(|name| self.drop_detached(name, fencing));
+            (Outcome::Done, Some(false)) if is_late => {
+                self.drop_detached(of, fencing);
                 self.end(ticket, Error::Lost);
             }
-            (Outcome::Done, Some((false, _))) => self.confirm(ticket, at),
-            (Outcome::Done, Some((true, _))) => self.on_detached_renewed(ticket, at, call),
+            (Outcome::Done, Some(false)) => self.confirm(ticket, at),
+            (Outcome::Done, Some(true)) => self.on_detached_renewed(ticket, at, call),
             // A renewed grant was released meanwhile; or this peer is shutting down, and the client keeps it.
             (Outcome::Done, None) => match call {
                 Some(call) => self.answer_gone(call),
                 None => self.drop_detached(of, fencing),
             },
-            (Outcome::Refused(Refusal::Full), Some((false, _))) => {
+            (Outcome::Refused(Refusal::Full), Some(false)) => {
                 let message = Refusal::Full.to_string();
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
             // We are no party any more, as a later event will report: the slot is void.
-            (outcome, Some((false, _))) => self.on_not_persisted(ticket, &of, outcome),
-            (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
+            (outcome, Some(false)) => self.on_not_persisted(ticket, &of, outcome),
+            (Outcome::Refused(Refusal::NoSession), Some(true)) => {
                 // Renewed in a session that was over: unchanged.
                 if let Some(call) = call {
                     let error = self.problem().unwrap_or(Error::Lost);
                     self.answer_caller(call, Err(error));
                 }
             }
-            (outcome, Some((true, _))) => {
+            (outcome, Some(true)) => {
                 // It has not expired, unless it is a returned one: its deadline in the registry is later than here.
                 let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
-                let revoked = name.filter(|_| is_taken);
-                let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
+                let why = if is_taken { Error::Revoked { name: of, forced: true } } else { Error::Lost };
                 self.end(ticket, why.clone());
                 call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
             }
@@ -158,8 +153,7 @@ impl Node {
     }
 
     fn answer_gone(&mut self, call: u64) {
-        let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
-        self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
+        self.answer_caller(call, Err(if self.is_leaving() { Error::Stopped } else { Error::Lost }));
     }
 
     pub(crate) fn drop_detached(&mut self, name: Name, fencing: u64) {
@@ -195,7 +189,7 @@ impl Node {
     }
 
     pub(crate) fn on_grants(&mut self, page: registry::Page) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         let (me, index) = (self.host(), page.index);

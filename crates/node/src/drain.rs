@@ -36,7 +36,7 @@ impl Node {
     }
 
     pub(crate) fn leave(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         self.phase = Phase::Leaving;

@@ -13,7 +13,6 @@ use crate::{Name, json};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "snake_case")]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub enum Error {
     /// The name is invalid. Nothing was requested.
     #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text")]
@@ -166,7 +165,7 @@ pub enum Error {
     #[error("{message}")]
     Refused {
         class: Class,
-        /// What failed, and what to do.
+        /// The failure, and its remedy.
         message: String,
     },
 }

@@ -8,7 +8,7 @@ use peerlock_registry::{ClusterId, Refusal};
 use peerlock_types::{Key, PeerId, Span, Time};
 
 use crate::links::join::Other;
-use crate::node::{Alarm, Draining, Node, Phase};
+use crate::node::{Alarm, Draining, Node};
 use crate::{Counters, Error, Health, Missing, Name, Notice, OtherCluster, ResourceHealth, Stall};
 
 /// A coordinator counts as silent from each question to its answer.
@@ -167,7 +167,7 @@ impl Node {
 
     /// Returns the health of this peer.
     pub fn health(&self, now: Time) -> Health {
-        let leaves = self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left);
+        let leaves = self.draining != Draining::No || self.is_leaving();
         let problem = self.problem();
         let bound = self.session_state.bound();
         let parts = self.parts.iter().map(|(key, part)| (&part.name, (*key, (0, 0))));

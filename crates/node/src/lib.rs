@@ -25,6 +25,8 @@
 //!   drain.rs      drain, leave
 //!   links.rs      which peers are connected                       links/: join, relay, contacts, link
 //!   testing.rs    fuzzing member, mutations
+//!
+//!   door.rs       inputs, effects and answers                     wire.rs: messages between peers
 //! ```
 //!
 //! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It
@@ -39,6 +41,7 @@ mod config;
 mod detached;
 mod door;
 mod drain;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod error;
 mod health;
 mod inspect;
@@ -47,6 +50,7 @@ mod lease;
 mod links;
 mod name;
 mod node;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod notice;
 mod query;
 mod reach;
@@ -60,6 +64,7 @@ mod takeover;
 mod testing;
 mod timers;
 pub mod verb;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod view;
 mod wire;
 

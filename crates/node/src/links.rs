@@ -17,6 +17,7 @@
 //! Messages in flight are not lost: `link.rs` retransmits them on the next connection, and a host with unacknowledged
 //! messages dials.
 
+#[expect(missing_docs, reason = "some items are named after their effect")]
 pub mod connections;
 pub mod contacts;
 pub mod join;
@@ -139,7 +140,7 @@ impl Node {
     }
 
     pub(crate) fn sweep(&mut self) {
-        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if self.is_leaving() {
             return;
         }
         if self.session_state.session().is_none() {

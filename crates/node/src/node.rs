@@ -96,7 +96,7 @@ fn keeps_link(body: &Body) -> bool {
     !matches!(body, Body::Greeting { .. } | Body::Relay { .. } | Body::Idle | Body::Seek)
 }
 
-/// One peer with all its clients. See the [crate](crate).
+/// One peer with all its clients. See the [crate].
 pub struct Node {
     pub(crate) config: Config,
     pub(crate) rng: Rng,
@@ -232,6 +232,10 @@ impl Node {
     /// Returns whether a host has answered at an address given to [`Input::Start`].
     pub fn has_reached(&self, address: &str) -> bool {
         self.membership.needed_at(address).is_some()
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving | Phase::Left)
     }
 
     pub(crate) fn host(&self) -> PeerId {
@@ -395,11 +399,6 @@ impl Node {
             self.contacts.use_now(to, self.now);
         }
         self.contacts.send_loose(to, encode_body(body), by_any_way);
-    }
-
-    pub(crate) fn send_unreliable_to_all(&mut self, body: &Body) {
-        let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
-        hosts.into_iter().for_each(|host| self.send_unreliable(host, body));
     }
 
     /// Returns the name, address or number of a host, whichever is known first.

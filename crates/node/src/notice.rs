@@ -8,7 +8,6 @@ use crate::{Error, Missing};
 
 /// A condition for the log. It has no other effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub enum Notice {
     /// A frame of an unknown version or format was dropped.
     Malformed(Malformed),

@@ -372,7 +372,7 @@ impl Node {
         let body = Body::Ask { number, question };
         let contact = self.contacts.get(to);
         // A host that is not connected gets one reliable question. Others are repeated by their timers.
-        match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
+        match contact.is_some_and(|contact| contact.is_connected() || contact.awaits_ack()) {
             true => self.send_unreliable(to, &body),
             false => self.send_reliable(to, &body),
         }

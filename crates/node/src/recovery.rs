@@ -31,7 +31,7 @@ const RECOUNT: Span = Span::from_secs(2);
 pub struct Part {
     pub name: Name,
     pub custody: Custody,
-    /// When it began, or learned of the current generation.
+    /// Its start, or that of the current generation.
     pub opened: Time,
     /// Generations after the first.
     pub recoveries: u64,
@@ -138,20 +138,20 @@ impl Parts {
     /// Returns whether a message is accepted. Only those that accumulate are refused: replies and tokens are bounded,
     /// and a census or a slot waits for them. Items are counted only when the estimate exceeds the limit.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
-        let said = self.rations.entry(from).or_default();
-        *said += 1 + match &message.body {
+        let estimate = self.rations.entry(from).or_default();
+        *estimate += 1 + match &message.body {
             custody::Body::Answer(answer) => answer.tokens.len() + answer.waiting.len(),
             custody::Body::Next { following, .. } | custody::Body::Token { following, .. } => following.claims.len(),
             _ => 0,
         };
-        if *said > self.ration {
-            *said = self.parts.values().map(|part| part.custody.retained(Some(from))).sum();
+        if *estimate > self.ration {
+            *estimate = self.parts.values().map(|part| part.custody.retained(Some(from))).sum();
         }
         let accumulates = matches!(
             message.body,
             custody::Body::Update(_) | custody::Body::Dropped { .. } | custody::Body::Next { .. }
         );
-        *said <= self.ration || !accumulates
+        *estimate <= self.ration || !accumulates
     }
 
     pub fn check(&self) {

@@ -9,18 +9,14 @@
 use peerlock_protocol as protocol;
 use peerlock_types::Ticket;
 
-use crate::clients::{Stage, TicketId};
+use crate::clients::TicketId;
 use crate::node::{Alarm, Node};
 use crate::testing::mutation::{Mutation, makes};
 use crate::{Answer, Effect, Error, Event, Name};
 
 impl Node {
     pub(crate) fn release(&mut self, call: Option<u64>, ticket: TicketId) {
-        let is_valid = match self.clients.get(ticket).map(|entry| &entry.stage) {
-            Some(Stage::Held { lease, .. }) => lease.lost.is_none(),
-            Some(Stage::Waiting { .. } | Stage::Entering { .. }) => true,
-            None => false,
-        };
+        let is_valid = self.clients.get(ticket).is_some_and(|entry| !entry.is_notified());
         let why = self.why_not(ticket);
         self.finish(ticket, Error::Lost, true);
         if let Some(call) = call {
@@ -72,18 +68,15 @@ impl Node {
     pub(crate) fn finish(&mut self, ticket: TicketId, why: Error, by_client: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
-        let held = match entry.stage {
-            Stage::Held { since, lease, grant } => Some((since, lease, grant)),
-            Stage::Waiting { .. } | Stage::Entering { .. } => None,
-        };
+        let held = entry.held();
         self.timers.cancel(&Alarm::Ticket(ticket));
         self.effects.push(Effect::Ended(ticket, why));
-        if let Some((since, lease, _)) = held {
+        if let Some((_, since, lease)) = held {
             self.counters.released += u64::from(lease.lost.is_none());
             let (name, held) = (name.clone(), since.until(self.now).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
-        let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
+        let detached = held.filter(|(.., lease)| lease.bound.is_none()).map(|(grant, ..)| grant);
         // The client's next renewal, perhaps at another process of this host, has to fail: the registry must record the
         // end before the slot is handed over.
         if let Some(grant) = detached.filter(|_| !by_client)

@@ -25,8 +25,8 @@ impl Node {
     pub(crate) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
-            while let Some(turn) = self.session_state.turn(self.now) {
-                self.on_session_change(turn);
+            while let Some(change) = self.session_state.next_change(self.now) {
+                self.on_session_change(change);
             }
             let take_outputs = self.session_state.take_outputs();
             if take_outputs.is_empty() && !self.stop_if_nothing_is_owed() {
@@ -51,8 +51,8 @@ impl Node {
         unexpected.collect::<Vec<_>>().into_iter().for_each(|why| self.unexpected(why));
     }
 
-    fn on_session_change(&mut self, turn: SessionChange) {
-        match turn {
+    fn on_session_change(&mut self, change: SessionChange) {
+        match change {
             // If this process is killed now, the next one has to replace this session.
             SessionChange::Opened(session) => {
                 // The cluster ID may not be recorded yet on the host that creates the cluster.
@@ -114,7 +114,7 @@ impl Node {
             self.end(ticket, error.clone());
         }
         self.survey.watched.clear();
-        if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+        if !self.is_leaving() {
             self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Health, self.now + INCIDENT);

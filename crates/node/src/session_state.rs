@@ -329,7 +329,7 @@ impl SessionState {
     }
 
     /// Returns the next change of the session.
-    pub fn turn(&mut self, now: Time) -> Option<SessionChange> {
+    pub fn next_change(&mut self, now: Time) -> Option<SessionChange> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
         let valid = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);

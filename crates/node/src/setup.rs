@@ -18,7 +18,7 @@ pub struct Setup {
     pub keeps: bool,
     /// The session length. 15 s in the product.
     pub session: Ttl,
-    /// What the process knows of a cluster.
+    /// Its cluster, as far as known.
     pub origin: Origin,
     /// The boot ID of this machine.
     pub boot: String,
@@ -26,7 +26,7 @@ pub struct Setup {
     pub predecessor: Option<Predecessor>,
 }
 
-/// What a process knows of a cluster when it starts.
+/// The knowledge of a cluster with which a process starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Creates a cluster with this ID as its first voter.

@@ -39,7 +39,7 @@ use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
 use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
-use crate::clients::{Entry, Stage, TicketId, Wanted};
+use crate::clients::{Entry, TicketId, Wanted};
 use crate::node::{Alarm, Node};
 use crate::testing::mutation::{Mutation, makes};
 use crate::{Answer, Effect, Error, Name};
@@ -139,7 +139,7 @@ pub struct GrantRecord {
 
 impl GrantRecord {
     fn of(entry: &Entry, note: String, until: Time) -> Option<Self> {
-        let Stage::Held { grant, since, .. } = entry.stage else { return None };
+        let (grant, since, _) = entry.held()?;
         let Wanted { name, ttl, grace, auto_renew, label, pid, .. } = entry.wanted.clone();
         Some(Self { note, name, grant, since, until, ttl, grace, auto_renew, label, pid })
     }
@@ -178,7 +178,7 @@ pub enum JournalEntry {
     },
 }
 
-/// Buffered messages per sender.
+/// The maximum number of buffered messages per sender.
 const MOST_EARLY: usize = 10_000;
 
 #[derive(Default)]

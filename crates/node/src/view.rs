@@ -15,7 +15,6 @@ use crate::{Error, Missing, Name, json};
 #[cfg_attr(feature = "schema", derive(IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
 pub struct Listing {
-    /// Only names with this prefix.
     #[cfg_attr(feature = "schema", param(required = false))]
     pub prefix: String,
     /// Only names after this one: the last name of the previous page.
@@ -43,15 +42,12 @@ impl Listing {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceView {
-    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// Number of slots. Absent while this peer is not a party.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// Number of this peer's clients that hold a slot.
     pub holding_here: usize,
-    /// Number of this peer's clients that are waiting.
     pub waiting_here: usize,
     /// Whether a census is in progress, according to the registry.
     #[serde(default)]
@@ -63,16 +59,13 @@ pub struct ResourceView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceDetails {
-    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// Number of slots.
     pub slots: u32,
     /// Peer that has the queue. Absent if the resource has no parties.
     #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub coordinator: Option<PeerId>,
-    /// The slots, by number.
     pub holders: Vec<SlotView>,
     /// The waiting clients, in serving order.
     pub queue: Vec<WaiterView>,
@@ -85,7 +78,6 @@ pub struct ResourceDetails {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct SlotView {
-    /// Number of the slot.
     pub slot: u32,
     /// Peer that has the slot, or to which it is being handed over.
     #[serde(with = "json")]
@@ -93,7 +85,6 @@ pub struct SlotView {
     pub peer: PeerId,
     /// Name of that peer's host. Empty if unknown.
     pub host: String,
-    /// Whether the slot is free.
     pub free: bool,
     /// Whether it is a detached grant, which outlives its agent.
     pub detached: bool,
@@ -107,7 +98,6 @@ pub struct SlotView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct WaiterView {
-    /// Peer of the client.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
@@ -123,13 +113,11 @@ pub struct WaiterView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ClientView {
-    /// Label of the request.
     pub label: String,
     /// Time since the request, or since the grant for a holder.
     #[serde(rename = "age_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub age: Duration,
-    /// Fencing number of the grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing: Option<u64>,
     /// Time until the lease expires unless renewed.
@@ -153,20 +141,17 @@ pub struct PeerView {
     pub peer: PeerId,
     /// Address at which the peer was last reached.
     pub address: String,
-    /// Whether the peer is connected.
     pub up: bool,
     /// Time since it connected or disconnected.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// Whether this is the queried peer itself.
     pub is_me: bool,
     /// Name of the host. Empty until the registry has reported it.
     pub name: String,
     /// Newest registry version that the peer's program supports, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u16>,
-    /// Role of the peer in the registry.
     pub voter: Voter,
     /// Number of the host's open session, in which it may hold slots.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +165,6 @@ pub struct PeerView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Health {
-    /// Number of the valid session, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// Time since the peer gained or lost its session.
@@ -191,7 +175,6 @@ pub struct Health {
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
-    /// Number of sessions that have expired.
     pub sessions_lost: u64,
     /// Whether the peer is draining: it accepts no more requests.
     pub leaves: bool,
@@ -215,13 +198,10 @@ pub struct Health {
 pub struct OtherCluster {
     /// Name of the host if the registry knows it, else its number.
     pub host: String,
-    /// Address at which it was found.
     pub address: String,
-    /// ID of its cluster.
     pub cluster: String,
     /// Whether this peer was configured to join that address.
     pub is_joined: bool,
-    /// Time since it was last found.
     #[serde(rename = "met_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub met: Duration,
@@ -232,15 +212,12 @@ pub struct OtherCluster {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceHealth {
-    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// Number of slots. Absent while this peer is not a party.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// Number of this peer's clients that hold a slot.
     pub holding: usize,
-    /// Number of this peer's clients that are waiting.
     pub waiting: usize,
     /// Time since the oldest of those requests.
     #[serde(rename = "oldest_wait_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
@@ -250,7 +227,6 @@ pub struct ResourceHealth {
     pub generation: u64,
     /// Generations opened since this peer became a party in its current session: after a failure or a resize.
     pub recoveries: u64,
-    /// Why no slot can be granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<Stall>,
 }
@@ -260,7 +236,6 @@ pub struct ResourceHealth {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Stall {
-    /// Duration of the stall.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
@@ -276,14 +251,11 @@ pub struct Stall {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Voter {
-    /// Not a voter.
     #[default]
     No,
     /// Receives the log, but has no vote yet.
     Learns,
-    /// A voter.
     Votes,
-    /// The voter that leads the registry.
     Leads,
 }
 
@@ -307,14 +279,12 @@ pub struct ClusterView {
     #[serde(rename = "session_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub session: Option<Duration>,
-    /// Why this peer has no session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 /// The local state of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct Inspection {
     pub peer: PeerId,
     pub others: Vec<PeerId>,
@@ -323,7 +293,6 @@ pub struct Inspection {
 
 /// The participation of a peer in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct PartView {
     pub name: Name,
     /// Number of slots; `None` while the peer is not a party.
@@ -339,7 +308,6 @@ pub struct PartView {
 
 /// A queue entry: a ticket of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct TicketView {
     pub peer: PeerId,
     /// The alias, which changes if the peer has to request again.
@@ -348,7 +316,6 @@ pub struct TicketView {
 
 /// A token at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct TokenView {
     pub slot: u32,
     pub free: bool,
@@ -358,7 +325,6 @@ pub struct TokenView {
 
 /// A client in a [`PartView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct PartClient {
     pub ticket: u64,
     pub slot: Option<u32>,
@@ -383,7 +349,6 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Happening {
-    /// Unix time.
     #[serde(rename = "at_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub at: Duration,
@@ -400,10 +365,8 @@ pub struct Happening {
 pub enum Event {
     /// A client of this peer waits.
     Waiting {
-        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Label of the request.
         label: String,
         /// Ticket of the request at this peer.
         ticket: u64,
@@ -413,58 +376,42 @@ pub enum Event {
     },
     /// A client of this peer acquired a slot.
     Granted {
-        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Label of the request.
         label: String,
-        /// Ticket of the request at this peer.
         ticket: u64,
-        /// Number of the slot.
         slot: u32,
-        /// Fencing number of the grant.
         fencing: u64,
-        /// Time from request to grant.
         #[serde(rename = "waited_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         waited: Duration,
     },
     /// A client of this peer released its slot.
     Released {
-        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Ticket of the request at this peer.
         ticket: u64,
-        /// Time from grant to release.
         #[serde(rename = "held_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         held: Duration,
     },
     /// A request of this peer ended without a grant.
     Withdrawn {
-        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Ticket of the request at this peer.
         ticket: u64,
-        /// The reason.
         why: String,
     },
     /// A client of this peer must stop: its grant is lost or was revoked.
     Lost {
-        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Ticket of the request at this peer.
         ticket: u64,
-        /// The reason.
         #[serde(default)]
         why: String,
     },
     /// Another peer connected.
     PeerUp {
-        /// Number of that peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
@@ -473,25 +420,15 @@ pub enum Event {
     },
     /// Another peer disconnected.
     PeerDown {
-        /// Number of that peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
-        /// The reason.
         why: String,
     },
     /// Dialling an address failed.
-    Unreached {
-        /// The dialled address.
-        address: String,
-        /// The reason.
-        why: String,
-    },
+    Unreached { address: String, why: String },
     /// Events were dropped because this reader was too slow.
-    Missed {
-        /// Number of dropped events.
-        count: u64,
-    },
+    Missed { count: u64 },
 }
 
 impl Event {
@@ -530,7 +467,6 @@ impl Event {
 
 /// Counters since the start of this peer; `waiting`, `holding` and `links` are gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields named after their content")]
 pub struct Counters {
     pub received: u64,
     pub sent: u64,

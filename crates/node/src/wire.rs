@@ -17,7 +17,7 @@ use peerlock_types::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::ClientView;
-use crate::clients::{Entry, Stage};
+use crate::clients::Entry;
 use crate::links::connections::Packet;
 use crate::links::link::Frame;
 use crate::query::QueueReport;
@@ -112,20 +112,16 @@ pub struct Client {
 
 impl Client {
     pub fn of(entry: &Entry, now: Time) -> Self {
-        let (long, grant, ends) = match entry.stage {
-            Stage::Held { grant, since, lease } => {
-                let ends = Some(lease.deadline()).filter(|_| !entry.returned);
-                (since.until(now), Some((grant.slot, grant.fencing)), ends)
-            }
-            Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
-        };
+        let held = entry.held();
+        let long = held.map_or(now.since(entry.asked), |(_, since, _)| since.until(now));
+        let ends = held.filter(|_| !entry.returned).map(|(.., lease)| lease.deadline());
         let millis = |span: Span| span.as_nanos() / 1_000_000;
         Self {
             ticket: entry.alias(),
             label: entry.wanted.label.clone(),
             pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
             millis: millis(long),
-            grant,
+            grant: held.map(|(grant, ..)| (grant.slot, grant.fencing)),
             ends: ends.map(|ends| millis(ends.max(now).since(now))),
         }
     }
@@ -152,9 +148,9 @@ pub enum Malformed {
     Bounds(&'static str),
 }
 
-/// The network's limit is higher, for the framing.
+/// The maximum size of a message. The network's limit is higher, for the framing.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
-/// Waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
+/// Waiters in a report. `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
 /// Hosts in a greeting, and missing parties.

@@ -43,7 +43,6 @@ pub struct Packet {
     /// Chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process: that is
     /// another connection.
     pub answer: u64,
-    /// The content.
     pub segment: Segment,
 }
 
@@ -52,9 +51,7 @@ pub struct Packet {
 pub enum Segment {
     /// Asks the receiver to open a connection.
     Knock,
-    /// Opens a connection.
     Open,
-    /// Accepts it.
     Accept,
     /// Data, numbered from 1.
     Data(u64, Vec<u8>),
@@ -69,11 +66,9 @@ pub enum Segment {
 /// A change for the node. The second field is the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A connection is established.
     Up(PeerId, u64),
     /// A connection has ended, for this reason.
     Down(PeerId, u64, &'static str),
-    /// Data was received.
     Message(PeerId, u64, Vec<u8>),
     /// A wanted peer was not reached for a beat.
     Unreached(PeerId),
@@ -88,7 +83,7 @@ pub(crate) struct End {
     sent: u64,
     received: u64,
     last_received: Time,
-    said: Time,
+    sent_at: Time,
     used: Time,
     /// Probes since the last packet received.
     asked: u32,
@@ -96,18 +91,27 @@ pub(crate) struct End {
 
 impl End {
     fn new(number: u64, answer: u64, now: Time) -> Self {
-        Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
+        Self {
+            number,
+            answer,
+            epoch: None,
+            sent: 0,
+            received: 0,
+            last_received: now,
+            sent_at: now,
+            used: now,
+            asked: 0,
+        }
     }
 
     /// A packet received within a beat of sending data may have been sent before that data arrived.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
         let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
-        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.last_received < self.said + BEAT
+        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.last_received < self.sent_at + BEAT
     }
 }
 
-/// All connections of one peer.
 #[derive(Debug, Default)]
 pub struct Connections {
     pub(crate) ends: BTreeMap<PeerId, End>,
@@ -124,32 +128,27 @@ impl Connections {
         Self { epochs, ..Self::default() }
     }
 
-    /// Returns whether no connection exists or is wanted, and nothing is pending.
+    /// Returns whether nothing exists, is wanted, or is pending.
     pub fn is_idle(&self) -> bool {
         self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
     }
 
-    /// Returns whether nothing is to be sent or reported.
     pub fn is_settled(&self) -> bool {
         self.packets.is_empty() && self.changes.is_empty()
     }
 
-    /// Returns whether a connection to a peer exists or is being opened.
     pub fn has(&self, peer: PeerId) -> bool {
         self.ends.contains_key(&peer)
     }
 
-    /// Returns whether this connection is established.
     pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
         self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
     }
 
-    /// Removes and returns the packets to send.
     pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
         self.packets.drain(..)
     }
 
-    /// Removes and returns the changes for the node.
     pub fn take_changes(&mut self) -> Drain<'_, Change> {
         self.changes.drain(..)
     }
@@ -160,12 +159,11 @@ impl Connections {
         self.connect(peer, me, now);
     }
 
-    /// Stops reconnecting to a peer.
     pub fn let_go(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
     }
 
-    /// Closes the connection to a peer and stops reconnecting.
+    /// Closes the connection and stops reconnecting.
     pub fn forget(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
         self.hang_up(peer, "there is a direct connection");
@@ -189,17 +187,15 @@ impl Connections {
         self.ends.retain(|peer, end| end.epoch.is_some() || !is_over(*peer));
     }
 
-    /// Sends data on an established connection.
     pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>, now: Time) {
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
             end.sent += 1;
-            (end.said, end.used) = (now, now);
+            (end.sent_at, end.used) = (now, now);
             let &mut End { number, answer, sent, .. } = end;
             self.packets.push((peer, Packet { number, answer, segment: Segment::Data(sent, bytes) }));
         }
     }
 
-    /// Closes the connection to a peer.
     pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
         let Some(End { number, answer, epoch, .. }) = self.ends.remove(&peer) else { return };
         self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
@@ -228,7 +224,6 @@ impl Connections {
         }
     }
 
-    /// Handles a packet.
     pub fn on_packet(&mut self, peer: PeerId, packet: Packet, me: PeerId, now: Time) {
         let Packet { number, answer, segment } = packet;
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.number == number && end.answer == 0) {

@@ -59,8 +59,8 @@ impl Contact {
         self.way().is_some() && self.link.is_open()
     }
 
-    pub fn keeps(&self) -> bool {
-        self.link.keeps()
+    pub fn awaits_ack(&self) -> bool {
+        self.link.awaits_ack()
     }
 
     pub fn is_relayed(&self) -> bool {
@@ -68,13 +68,13 @@ impl Contact {
     }
 
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
-        now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
+        now.since(self.used) < idle || self.link.awaits_ack() || self.link.unacknowledged() > 0
     }
 
     /// Returns whether nothing was received for a second while a message was unacknowledged. The transport reports a
     /// silently broken connection only later.
     fn is_doubted(&self, now: Time) -> bool {
-        self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
+        self.link.awaits_ack() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
 
     pub fn is_trusted(&self, now: Time) -> bool {
@@ -103,18 +103,19 @@ pub enum Update {
     Notice(Notice),
 }
 
-/// Our choice: the time to doubt a connection and replace it by a relayed one.
+/// A host that acknowledges nothing for this long is unreachable. Our choice: the time to replace a connection by a
+/// relayed one.
 const UNREACHABLE: Span = Span::from_secs(2);
-/// More than the maximum number of members.
+/// Hosts in memory: more than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
-/// Messages, at the latest.
+/// An acknowledgement is sent after this many messages at the latest.
 const ACK_EVERY: u64 = 64;
 
 pub struct Contacts {
     process: u64,
     versions: Versions,
     links: u32,
-    hosts: BTreeMap<PeerId, Contact>,
+    pub(crate) hosts: BTreeMap<PeerId, Contact>,
     unacknowledged: BTreeSet<PeerId>,
     out: Vec<Effect>,
 }
@@ -197,7 +198,7 @@ impl Contacts {
     /// Makes room if the table is full: one machine can have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
-            let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
+            let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.awaits_ack());
             if let Some((host, _)) = gone.min_by_key(|(_, contact)| contact.since) {
                 self.drop_host(host);
             }
@@ -261,14 +262,14 @@ impl Contacts {
     }
 
     pub fn awaited(&self) -> Vec<PeerId> {
-        let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.keeps();
+        let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.awaits_ack();
         self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
     /// Returns whether to relay to an awaited host. One that was never met, or let go, is dialled first, which is as
     /// fast.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
-        let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
+        let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.awaits_ack());
         contact.is_some_and(|contact| {
             let lost = if contact.is_lost { contact.lost } else { contact.missed };
             let sought = now.since(contact.missed);
@@ -286,13 +287,13 @@ impl Contacts {
 
     /// Returns whether to probe a host: nothing was received for this long, and no message is unacknowledged.
     pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
-        self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
+        self.get(host).is_none_or(|contact| !contact.link.awaits_ack() && now.since(contact.last_received) >= span)
     }
 
     /// Returns whether nothing was received for too long, directly or relayed, while a message was unacknowledged.
     pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
         let silent = |contact: &Contact| now.since(contact.owed.max(contact.last_received)) >= UNREACHABLE;
-        self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
+        self.get(host).is_some_and(|contact| contact.link.awaits_ack() && silent(contact))
     }
 
     pub fn on_bytes(
@@ -375,7 +376,7 @@ impl Contacts {
         }
         let contact = self.entry(to, now);
         let (epoch, way) = (contact.epoch, contact.way());
-        if !contact.link.keeps() {
+        if !contact.link.awaits_ack() {
             (contact.missed, contact.owed) = (now, now);
         }
         match (contact.link.send(body), way) {
@@ -390,21 +391,7 @@ impl Contacts {
         epoch.is_some()
     }
 
-    /// Drops unacknowledged messages. A mutation.
-    pub fn drop_unconfirmed(&mut self, host: PeerId) {
-        if let Some(contact) = self.hosts.get_mut(&host) {
-            contact.link.restart();
-        }
-    }
-
-    #[cfg(test)]
-    pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
-        let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
-        update.push(Update::Lost { host, bodies, goes_on });
-        self.out.push(Effect::HangUp(host, Parting::Nonsense));
-    }
-
-    /// `by_any_way` allows relaying.
+    /// Sends an unreliable message. `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
@@ -490,6 +477,15 @@ mod tests {
 
     const HOST: PeerId = PeerId::new(2);
     const RELAYED: u64 = 1 << 63;
+
+    impl Contacts {
+        /// Breaks a link, as if its buffer were full.
+        pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
+            let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
+            update.push(Update::Lost { host, bodies, goes_on });
+            self.out.push(Effect::HangUp(host, Parting::Nonsense));
+        }
+    }
 
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(7, Versions::OURS);

@@ -187,7 +187,8 @@ impl Node {
 
     fn greet_all(&mut self) {
         let greeting = self.greeting(Vec::new());
-        self.send_unreliable_to_all(&greeting);
+        let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
+        hosts.into_iter().for_each(|host| self.send_unreliable(host, &greeting));
     }
 
     pub(crate) fn on_greeting(

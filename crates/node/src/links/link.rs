@@ -82,7 +82,7 @@ pub enum Received {
     Unexpected(&'static str),
 }
 
-/// More than requests of all clients at once.
+/// Unacknowledged messages and bytes: more than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -146,7 +146,7 @@ impl Link {
         self.stage == Stage::Open
     }
 
-    pub fn keeps(&self) -> bool {
+    pub fn awaits_ack(&self) -> bool {
         !self.retained.is_empty()
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use peerlock_types::PeerId;
 
-/// In a message, and dialled.
+/// The maximum number of addresses in a message, and of dialled ones.
 pub const MOST_ADDRESSES: usize = 4096;
 /// Addresses dialled at a time because one host has named them …
 const MOST_NAMED: usize = 128;

@@ -25,7 +25,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_types::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span};
 
 use super::connections::{BEAT, Change, Connections, Packet, Segment};
 use crate::node::{Alarm, Node, Phase};
@@ -33,13 +33,13 @@ use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Body;
 use crate::{Effect, Parting};
 
-/// Our choice: longer than re-establishing a broken connection usually takes.
+/// How long a host is tried directly. Our choice: longer than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
 /// A host that was not found for this long is probably down, and is tried …
 pub const LONG: Span = Span::from_secs(60);
 /// … only once in this many beats.
 pub const RARELY: u64 = 30;
-/// Higher than the epochs of any transport.
+/// The first epoch of relayed connections: higher than those of any transport.
 const FIRST: u64 = 1 << 63;
 
 pub const fn is_relayed(epoch: u64) -> bool {
@@ -185,6 +185,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use peerlock_types::Time;
+
     use super::*;
 
     #[test]

@@ -45,14 +45,14 @@ const EXTREMES: [u128; 16] = [
     u128::MAX,
 ];
 
-struct Chance {
+struct Randomness {
     rng: Rng,
     numbers: BTreeMap<&'static str, Vec<u128>>,
     texts: Vec<String>,
     room: usize,
 }
 
-impl Chance {
+impl Randomness {
     fn one_in(&mut self, many: u64) -> bool {
         self.rng.below(many) == 0
     }
@@ -114,7 +114,7 @@ impl Chance {
 
 /// The fuzzing member.
 pub struct Fuzzer {
-    chance: Chance,
+    random: Randomness,
     cluster: ClusterId,
     bodies: Vec<Tree>,
     messages: Vec<Tree>,
@@ -128,9 +128,9 @@ pub struct Fuzzer {
 impl Fuzzer {
     /// Creates a member of the first cluster that it receives a message of.
     pub fn new(seed: u64) -> Self {
-        let chance = Chance { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new(), room: 0 };
+        let random = Randomness { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new(), room: 0 };
         let (bodies, messages, made) = <_>::default();
-        Self { chance, cluster: ClusterId::new(0), bodies, messages, is_register: true, spares: None, made }
+        Self { random, cluster: ClusterId::new(0), bodies, messages, is_register: true, spares: None, made }
     }
 
     /// Sends no messages of voters or leaders, and none about this resource, which all other members must then be able
@@ -156,13 +156,13 @@ impl Fuzzer {
             Ok(Body::Registry(bytes)) => {
                 let Ok((registry_message, _)) = messages::decode(&bytes, Versions::OURS, self.cluster) else { return };
                 let tree = Tree::of(&registry_message);
-                self.chance.learn(&tree);
-                Chance::retain_some(&mut self.chance.rng, &mut self.messages, tree);
+                self.random.learn(&tree);
+                Randomness::retain_some(&mut self.random.rng, &mut self.messages, tree);
             }
             Ok(body) => {
                 let tree = Tree::of(&body);
-                self.chance.learn(&tree);
-                Chance::retain_some(&mut self.chance.rng, &mut self.bodies, tree);
+                self.random.learn(&tree);
+                Randomness::retain_some(&mut self.random.rng, &mut self.bodies, tree);
             }
             Err(_) => {}
         }
@@ -170,15 +170,15 @@ impl Fuzzer {
 
     /// Returns the next frame, for a connection on which both sides have sent a hello.
     pub fn frame(&mut self) -> Vec<u8> {
-        let frame = match self.chance.rng.below(400) {
+        let frame = match self.random.rng.below(400) {
             0 => {
                 self.count("frames");
                 self.draw::<Frame>()
             }
             1 => {
                 self.count("noise");
-                let length = self.chance.rng.below(100);
-                return (0..length).map(|_| self.chance.rng.bits() as u8).collect();
+                let length = self.random.rng.below(100);
+                return (0..length).map(|_| self.random.rng.bits() as u8).collect();
             }
             _ => Frame::Loose { body: self.body() },
         };
@@ -187,8 +187,8 @@ impl Fuzzer {
 
     fn body(&mut self) -> Vec<u8> {
         for _ in 0..100 {
-            self.chance.room = MOST_PARTS;
-            if self.chance.one_in(2) {
+            self.random.room = MOST_PARTS;
+            if self.random.one_in(2) {
                 let tree = self.like(|it| &it.messages, |it| Tree::of(&it.draw::<RegistryMessage>()));
                 if self.is_meant(&tree) && (self.is_register || tree.is_variant(&["Ask", "EventAck"])) {
                     self.count("registry");
@@ -210,13 +210,13 @@ impl Fuzzer {
 
     fn like(&mut self, received: impl Fn(&Self) -> &Vec<Tree>, new: impl Fn(&mut Self) -> Tree) -> Tree {
         let many = received(self).len() as u64;
-        if many == 0 || self.chance.one_in(2) {
+        if many == 0 || self.random.one_in(2) {
             return new(self);
         }
-        let which = self.chance.rng.below(many) as usize;
+        let which = self.random.rng.below(many) as usize;
         let mut tree = received(self)[which].clone();
-        for _ in 0..self.chance.rng.below(4) {
-            tree.change(&mut self.chance);
+        for _ in 0..self.random.rng.below(4) {
+            tree.change(&mut self.random);
         }
         tree
     }
@@ -241,7 +241,7 @@ impl Fuzzer {
     fn draw<T: DeserializeOwned>(&mut self) -> T {
         loop {
             // Refused where a type checks its fields.
-            if let Ok(value) = T::deserialize(Draw { chance: &mut self.chance, name: "" }) {
+            if let Ok(value) = T::deserialize(Draw { random: &mut self.random, name: "" }) {
                 return value;
             }
         }

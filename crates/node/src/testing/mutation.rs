@@ -2,6 +2,9 @@
 //! feature `mutation` only.
 
 use peerlock_protocol::custody::Rule;
+use peerlock_types::PeerId;
+
+use crate::links::contacts::Contacts;
 
 /// A deliberate error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,4 +89,13 @@ pub(crate) fn makes(_mistake: Mutation) -> bool {
     return NOW.load(core::sync::atomic::Ordering::Relaxed) == _mistake as u8;
     #[cfg(not(feature = "mutation"))]
     false
+}
+
+impl Contacts {
+    /// Drops unacknowledged messages.
+    pub fn drop_unconfirmed(&mut self, host: PeerId) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            contact.link.restart();
+        }
+    }
 }

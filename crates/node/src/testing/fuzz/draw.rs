@@ -6,18 +6,18 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::Chance;
+use super::Randomness;
 
 /// A deserializer for a field of this name.
 pub(super) struct Draw<'a> {
-    pub(super) chance: &'a mut Chance,
+    pub(super) random: &'a mut Randomness,
     pub(super) name: &'static str,
 }
 
 macro_rules! numbers {
     ($($method:ident $visit:ident $type:ty,)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            visitor.$visit(self.chance.number(self.name) as $type)
+            visitor.$visit(self.random.number(self.name) as $type)
         })*
     };
 }
@@ -34,15 +34,15 @@ impl<'de> Deserializer<'de> for Draw<'_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_bool(self.chance.one_in(2))
+        visitor.visit_bool(self.random.one_in(2))
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_string(self.chance.text())
+        visitor.visit_string(self.random.text())
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.chance.one_in(3) { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.random.one_in(3) { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
@@ -50,12 +50,12 @@ impl<'de> Deserializer<'de> for Draw<'_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let left = self.chance.length();
-        visitor.visit_seq(Parts { chance: self.chance, names: &[], name: self.name, left })
+        let left = self.random.length();
+        visitor.visit_seq(Parts { random: self.random, names: &[], name: self.name, left })
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, left: usize, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_seq(Parts { chance: self.chance, names: &[], name: self.name, left })
+        visitor.visit_seq(Parts { random: self.random, names: &[], name: self.name, left })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -64,7 +64,7 @@ impl<'de> Deserializer<'de> for Draw<'_> {
         names: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visitor.visit_seq(Parts { chance: self.chance, names, name: "", left: names.len() })
+        visitor.visit_seq(Parts { random: self.random, names, name: "", left: names.len() })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -73,7 +73,7 @@ impl<'de> Deserializer<'de> for Draw<'_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visitor.visit_enum(Variant { chance: self.chance, variants: variants.len() as u64 })
+        visitor.visit_enum(Variant { random: self.random, variants: variants.len() as u64 })
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
@@ -86,7 +86,7 @@ impl<'de> Deserializer<'de> for Draw<'_> {
 }
 
 struct Parts<'a> {
-    chance: &'a mut Chance,
+    random: &'a mut Randomness,
     names: &'static [&'static str],
     name: &'static str,
     left: usize,
@@ -101,12 +101,12 @@ impl<'de> SeqAccess<'de> for Parts<'_> {
         }
         let name = self.names.len().checked_sub(self.left).map_or(self.name, |at| self.names[at]);
         self.left -= 1;
-        seed.deserialize(Draw { chance: self.chance, name }).map(Some)
+        seed.deserialize(Draw { random: self.random, name }).map(Some)
     }
 }
 
 struct Variant<'a> {
-    chance: &'a mut Chance,
+    random: &'a mut Randomness,
     variants: u64,
 }
 
@@ -115,9 +115,9 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
     type Variant = Draw<'a>;
 
     fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Draw<'a>), Error> {
-        let which = self.chance.rng.below(self.variants) as u32;
+        let which = self.random.rng.below(self.variants) as u32;
         let which: U32Deserializer<Error> = which.into_deserializer();
-        Ok((seed.deserialize(which)?, Draw { chance: self.chance, name: "" }))
+        Ok((seed.deserialize(which)?, Draw { random: self.random, name: "" }))
     }
 }
 

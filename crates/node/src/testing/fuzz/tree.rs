@@ -8,7 +8,7 @@ use serde::ser::{
     SerializeTupleVariant, Serializer,
 };
 
-use super::Chance;
+use super::Randomness;
 
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
@@ -91,25 +91,25 @@ impl Tree {
         self.parts().into_iter().for_each(|part| part.visit(look));
     }
 
-    pub(super) fn change(&mut self, chance: &mut Chance) {
+    pub(super) fn change(&mut self, random: &mut Randomness) {
         let deeper = self.parts_mut();
-        if !deeper.is_empty() && !chance.one_in(6) {
-            let which = chance.rng.below(deeper.len() as u64) as usize;
-            return deeper.into_iter().nth(which).into_iter().for_each(|part| part.change(chance));
+        if !deeper.is_empty() && !random.one_in(6) {
+            let which = random.rng.below(deeper.len() as u64) as usize;
+            return deeper.into_iter().nth(which).into_iter().for_each(|part| part.change(random));
         }
         match self {
-            Self::Number { name, value, .. } => *value = chance.number(name),
+            Self::Number { name, value, .. } => *value = random.number(name),
             Self::Bool(value) => *value = !*value,
-            Self::Text(text) => *text = chance.text(),
+            Self::Text(text) => *text = random.text(),
             Self::Option(value) => *value = None,
-            Self::List(parts) if chance.one_in(2) => parts.clear(),
+            Self::List(parts) if random.one_in(2) => parts.clear(),
             Self::List(parts) => {
-                if let Some(one) = Chance::pick(&mut chance.rng, parts) {
-                    parts.extend(vec![one; chance.length()]);
+                if let Some(one) = Randomness::pick(&mut random.rng, parts) {
+                    parts.extend(vec![one; random.length()]);
                 }
             }
             // Another variant with the same fields; usually not decodable.
-            Self::Variant(which, ..) if chance.one_in(4) => *which = chance.rng.below(12) as u32,
+            Self::Variant(which, ..) if random.one_in(4) => *which = random.rng.below(12) as u32,
             Self::Group(_) | Self::Variant(..) => {}
         }
     }
