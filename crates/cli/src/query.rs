@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
-use crate::admin::role;
+use crate::admin::{find, role};
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
@@ -59,6 +59,12 @@ pub struct Show {
 /// List the peers that the agent knows, itself first
 #[derive(Args)]
 pub struct Peers {
+    /// Remove a member that will not return, by name, number or address
+    ///
+    /// Refused while it has a session, votes, or has given a detached grant that is valid. If it returns, it joins like
+    /// a new host.
+    #[arg(long, value_name = "HOST")]
+    forget: Option<String>,
     #[command(flatten)]
     query: QueryArgs,
 }
@@ -92,7 +98,13 @@ pub async fn show(options: &Show) -> Result<ExitCode> {
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
-    options.query.print(&options.query.agent.agent().await?.peers().await?, |all| peer_table(all))
+    let client = options.query.agent.agent().await?;
+    if let Some(host) = &options.forget {
+        let host = find(&client.cluster().await?.peers, host)?;
+        client.forget(host).await?;
+        return options.query.print(&json!({}), |_| String::new());
+    }
+    options.query.print(&client.peers().await?, |all| peer_table(all))
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use peerlock_service::verb::{Cluster, Done, Evict, Remove, Resize, Revoke, SetVoters};
+use peerlock_service::verb::{Cluster, Done, Evict, Forget, Remove, Resize, Revoke, SetVoters};
 use peerlock_service::{Class, ClusterView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -15,6 +15,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cluster))
         .routes(routes!(voters))
+        .routes(routes!(forget))
         .routes(routes!(drain))
         .routes(routes!(reload))
         .routes(routes!(resize))
@@ -48,6 +49,19 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
 )]
 async fn voters(State(app): State<App>, Called(voters): Called<SetVoters>) -> Result<Json<Done>, Failure> {
     app.call(voters).await
+}
+
+/// Removes a member that will not return. If it does, it joins like a new one.
+/// Refused while the host has a session, votes or is chosen to, or has given a detached grant that is valid.
+#[utoipa::path(
+    post,
+    path = "/v1/forget",
+    tag = "administration",
+    request_body(content = Forget),
+    responses((status = 200, description = "It is no member", body = Done), (status = "default", body = Failure))
+)]
+async fn forget(State(app): State<App>, Called(forget): Called<Forget>) -> Result<Json<Done>, Failure> {
+    app.call(forget).await
 }
 
 /// Drains the agent: it grants no more slots, and stops once its grants have ended.

@@ -188,6 +188,10 @@ impl Node {
         self.query_for(call, Look::Hosts(Vec::new()), Ask::VotersFound(call, hosts));
     }
 
+    pub(crate) fn forget_member(&mut self, call: u64, host: PeerId) {
+        self.query_for(call, Look::Hosts(Vec::new()), Ask::ForgetFound(call, host));
+    }
+
     pub(crate) fn on_admin_outcome(&mut self, ask: Ask, outcome: Outcome) {
         let refused = |class, message| Err(Error::Refused { class, message });
         let (call, answer) = match (ask, outcome) {
@@ -208,10 +212,14 @@ impl Node {
                                again to ask that agent";
                 (call, refused(Class::Unavailable, message.to_owned()))
             }
-            (Ask::SetVoters(call), Outcome::Done) => (call, Ok(Answer::Done)),
-            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
+            (Ask::SetVoters(call) | Ask::Forget(call), Outcome::Done) => (call, Ok(Answer::Done)),
+            (
+                Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call) | Ask::Forget(call),
+                outcome,
+            ) => {
                 let answer = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => refused(Class::BadRequest, why.to_string()),
+                    Outcome::Refused(why @ Refusal::Present) => refused(Class::NotAcquired, why.to_string()),
                     Outcome::Refused(Refusal::Superseded) => {
                         let message = "another command has changed it meanwhile: check it, and try again";
                         refused(Class::Unavailable, message.to_owned())

@@ -231,6 +231,10 @@ impl Node {
                     self.now,
                 );
             }
+            (Ask::ForgetFound(call, host), Found::Cluster(view)) => {
+                let forget = Command::Forget { host, after: view.removals };
+                self.session_state.ask(forget, Ask::Forget(call), self.now);
+            }
             (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
             (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),
             (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_evict_found(call, name, peer, page),

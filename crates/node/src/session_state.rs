@@ -62,6 +62,10 @@ pub enum Ask {
     VotersFound(u64, Option<Vec<PeerId>>),
     /// … then change the voters.
     SetVoters(u64),
+    /// `forget`: query the number of earlier removals …
+    ForgetFound(u64, PeerId),
+    /// … then remove the member.
+    Forget(u64),
     Cluster,
     AllMembers,
     Names(u64),

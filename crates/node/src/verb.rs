@@ -70,6 +70,7 @@ verbs! {
     Revoke -> Done, "POST /v1/resources/{name}/revoke", name;
     Evict -> Done, "POST /v1/resources/{name}/expel", name;
     SetVoters -> Done, "POST /v1/voters";
+    Forget -> Done, "POST /v1/forget";
 }
 
 impl Node {
@@ -83,6 +84,7 @@ impl Node {
             Operation::Revoke(Revoke { name, peer, fencing }) => self.revoke(call, name, peer, fencing),
             Operation::Evict(Evict { name, peer }) => self.expel(call, name, peer),
             Operation::SetVoters(SetVoters { hosts }) => self.set_voters(call, hosts),
+            Operation::Forget(Forget { peer }) => self.forget_member(call, peer),
         }
     }
 }
@@ -164,6 +166,18 @@ pub struct SetVoters {
     #[serde(with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
     pub hosts: Option<Vec<PeerId>>,
+}
+
+/// Identifies a member that will not return.
+// If it returns nevertheless, it joins like a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema), schema(as = ForgetTarget))]
+#[serde(deny_unknown_fields)]
+pub struct Forget {
+    /// Its ID, as in `GET /v1/cluster`.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]{1,20}$"))]
+    pub peer: PeerId,
 }
 
 /// The operation has been committed.

@@ -86,6 +86,13 @@ pub enum Command {
     Remove { resource: Label, generation: u64 },
     /// Ends the [quarantine](crate::State::quarantine).
     LiftQuarantine,
+    /// Removes a member that will not return.
+    Forget {
+        /// The host.
+        host: PeerId,
+        /// The number of removals seen. Refused if there was another since.
+        after: u64,
+    },
 }
 
 impl Command {
@@ -103,6 +110,7 @@ impl Command {
             | Self::Expel { .. }
             | Self::TakeBack { .. }
             | Self::SetVoters { .. }
+            | Self::Forget { .. }
             | Self::End { .. }
             | Self::ExpireDetached { .. }
             | Self::Settle { .. }
@@ -148,6 +156,7 @@ impl Command {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
                 within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
+            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of removals out of range"),
             Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")
@@ -224,4 +233,9 @@ pub enum Refusal {
     /// It has a party, a detached grant, or an evicted session without notice.
     #[error("the resource is in use")]
     InUse,
+    #[error(
+        "the host has a session, votes or may vote, or has given a grant that is valid. Stop its agent and wait until \
+         its session has expired, choose other voters, or release the grant"
+    )]
+    Present,
 }

@@ -43,6 +43,13 @@ macro_rules! verbs {
 
             /// Selects the voters; with `None` the cluster chooses.
             set_voters(hosts: Option<Vec<$crate::PeerId>>) -> () = $crate::verb::SetVoters { hosts };
+
+            /// Removes a member that will not return. If it does, it joins like a new one.
+            ///
+            /// # Errors
+            /// That the host has a session, votes or may vote, or has given a detached grant that is valid; and see
+            /// [`Error`].
+            forget(peer: $crate::PeerId) -> () = $crate::verb::Forget { peer };
         }
     };
 }
