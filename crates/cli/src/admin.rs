@@ -184,7 +184,7 @@ pub fn part(voter: Voter) -> &'static str {
 }
 
 /// Finds a host by its name, number or address.
-fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
+pub fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
     let is_it = |peer: &&PeerView| peer.name == host || peer.peer.to_string() == host || peer.address == host;
     let mut found = known.iter().filter(is_it);
     match (found.next(), found.next()) {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
-use crate::admin::part;
+use crate::admin::{find, part};
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
@@ -59,6 +59,12 @@ pub struct Show {
 /// List the peers that the agent knows, itself first
 #[derive(Args)]
 pub struct Peers {
+    /// Remove a member that will not return, by name, number or address
+    ///
+    /// Refused while it has a session, votes, or has given a detached grant that is valid. If it returns, it joins like
+    /// a new host.
+    #[arg(long, value_name = "HOST")]
+    forget: Option<String>,
     #[command(flatten)]
     asked: Asked,
 }
@@ -91,6 +97,12 @@ pub async fn show(options: &Show) -> Result<ExitCode> {
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
+    if let Some(host) = &options.forget {
+        let client = options.asked.agent.agent().await?;
+        let host = find(&client.cluster().await?.peers, host)?;
+        client.forget_host(host).await?;
+        return options.asked.answer(&json!({}), |_| String::new());
+    }
     options.asked.answer(&options.asked.agent.agent().await?.peers().await?, |all| known(all))
 }
 

@@ -15,6 +15,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cluster))
         .routes(routes!(voters))
+        .routes(routes!(forget))
         .routes(routes!(drain))
         .routes(routes!(reload))
         .routes(routes!(resize))
@@ -49,6 +50,20 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
 async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
     let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
     app.service().set_voters(hosts).await?;
+    Ok(Json(Done {}))
+}
+
+/// Removes a member that will not return. If it does, it joins like a new one.
+/// Refused while the host has a session, votes or is chosen to, or has given a detached grant that is valid.
+#[utoipa::path(
+    post,
+    path = "/v1/forget",
+    tag = "administration",
+    request_body(content = EvictTarget),
+    responses((status = 200, description = "It is no member", body = Done), (status = "default", body = Failure))
+)]
+async fn forget(State(app): State<App>, Input(target): Input<EvictTarget>) -> Result<Json<Done>, Failure> {
+    app.service().forget_host(peer(&target.peer)?).await?;
     Ok(Json(Done {}))
 }
 

@@ -259,6 +259,15 @@ impl Agent {
         self.ask(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }
 
+    /// Removes a member that will not return.
+    ///
+    /// # Errors
+    /// That the host is still present; see [`Error`].
+    pub async fn forget_host(&self, peer: PeerId) -> Result<(), Error> {
+        let target = EvictTarget { peer: peer.to_string() };
+        self.ask(Method::POST, "/v1/forget", Some(&target)).await.map(|Done {}| ())
+    }
+
     /// Drains the agent: it grants no more slots, and stops once its grants have ended.
     ///
     /// # Errors

@@ -29,6 +29,7 @@ async fn every_route_answers_as_documented() {
         ("/v1/peers", "get", "", 200),
         ("/v1/cluster", "get", "", 200),
         ("/v1/voters", "post", "{}", 200),
+        ("/v1/forget", "post", r#"{"peer":"77"}"#, 200),
         ("/v1/drain", "post", "", 200),
         ("/v1/reload", "post", "", 503),
         ("/v1/resources/{name}/resize", "post", r#"{"slots":2}"#, 200),

@@ -129,6 +129,13 @@ pub enum Input {
         /// The new voters; `None` lets the registry choose.
         hosts: Option<Vec<PeerId>>,
     },
+    /// Removes a member that will not return.
+    Forget {
+        /// Identifies the [`Answer::Forgotten`].
+        call: u64,
+        /// The host.
+        host: PeerId,
+    },
     /// Accepts no more requests, withdraws the waiting ones and asks all holders to stop. A holder that does not
     /// release keeps its slot until its lease ends. Detached grants stay. Answered by [`Effect::Drained`].
     Drain,
@@ -325,4 +332,6 @@ pub enum Answer {
     Revoked,
     /// To [`Input::SetVoters`]: the choice is committed; the change itself takes a moment.
     Seated,
+    /// To [`Input::Forget`]: the host is no member.
+    Forgotten,
 }

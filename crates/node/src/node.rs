@@ -253,6 +253,7 @@ impl Node {
             Input::Expel { call, name, peer } => self.expel(call, name, peer),
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::SetVoters { call, hosts } => self.set_voters(call, hosts),
+            Input::Forget { call, host } => self.forget_member(call, host),
             Input::Drain => self.drain(),
             Input::Close => self.close(),
             Input::Leave => self.leave(),

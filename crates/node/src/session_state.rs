@@ -69,6 +69,10 @@ pub enum Ask {
     VotersFound(u64, Option<Vec<PeerId>>),
     /// … then change the voters.
     SetVoters(u64),
+    /// `forget`: query the number of earlier removals …
+    ForgetFound(u64, PeerId),
+    /// … then remove the member.
+    Forget(u64),
     /// Query the hosts of interest and the voters.
     Cluster,
     /// Query all members page by page, for pending `look` calls.

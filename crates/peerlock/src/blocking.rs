@@ -232,6 +232,14 @@ impl Client {
         self.shared.wait_for(self.shared.client.set_voters(hosts))
     }
 
+    /// As [`crate::Client::forget_host`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::forget_host`].
+    pub fn forget_host(&self, host: PeerId) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.forget_host(host))
+    }
+
     /// As [`crate::Client::events`]: from now on, of one resource or of everything.
     ///
     /// # Errors

@@ -304,6 +304,17 @@ impl Client {
         }
     }
 
+    /// Removes a member that will not return. If it does, it joins like a new one.
+    ///
+    /// # Errors
+    /// That the host has a session, votes, or has given a valid grant; see [`Error`].
+    pub async fn forget_host(&self, host: PeerId) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.forget_host(host).await,
+            Self::Agent(Agent(agent)) => agent.forget_host(host).await,
+        }
+    }
+
     /// What happens at the peer or agent from now on, of one resource or of everything.
     ///
     /// # Errors

@@ -202,6 +202,13 @@ pub enum Command {
     },
     /// Ends the quarantine after a recovery: see [`crate::State::quarantine`].
     LiftQuarantine,
+    /// Removes a member that will not return.
+    Forget {
+        /// The host.
+        host: PeerId,
+        /// The number of removals seen. Refused if there was another since.
+        after: u64,
+    },
 }
 
 impl Command {
@@ -220,6 +227,7 @@ impl Command {
             | Self::Expel { .. }
             | Self::TakeBack { .. }
             | Self::SetVoters { .. }
+            | Self::Forget { .. }
             | Self::End { .. }
             | Self::ExpireDetached { .. }
             | Self::Settle { .. }
@@ -268,6 +276,7 @@ impl Command {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
                 within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
+            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of removals out of range"),
             Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")
@@ -355,6 +364,8 @@ pub enum Refusal {
     Version(u16),
     /// It has a party, a detached grant, or an evicted session without notice.
     InUse,
+    /// The host has a session, votes, is chosen to vote, or has given a valid detached grant.
+    Present,
 }
 
 impl fmt::Display for Refusal {
@@ -375,6 +386,10 @@ impl fmt::Display for Refusal {
             Self::OldTerm => f.write_str("it was decided in an earlier term"),
             Self::Full => f.write_str("the registry is full: it has reached one of its limits"),
             Self::InUse => f.write_str("the resource is in use"),
+            Self::Present => f.write_str(
+                "the host has a session, votes or may vote, or has given a grant that is valid. Stop its agent and \
+                 wait until its session has expired, choose other voters, or release the grant",
+            ),
             Self::Version(version) => {
                 write!(
                     f,

@@ -102,6 +102,8 @@ pub struct State {
     settled: u64,
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
+    /// The number of members removed by an administrator.
+    removals: u64,
     /// Resources are created above this: above deleted ones, and those used before a recovery.
     floor: u64,
     /// The longest duration of any session so far.
@@ -146,6 +148,7 @@ impl State {
             settled: 0,
             chosen: None,
             choices: 0,
+            removals: 0,
             floor: 0,
             longest: None,
             quarantine: None,
@@ -273,6 +276,11 @@ impl State {
         self.chosen.as_ref()
     }
 
+    /// Returns the number of members that an administrator has removed.
+    pub fn removals(&self) -> u64 {
+        self.removals
+    }
+
     /// Returns the number of choices so far.
     pub fn choices(&self) -> u64 {
         self.choices
@@ -364,6 +372,7 @@ impl State {
                 self.with(&resource, |it| it.expire_detached(fencing, stretch))
             }
             Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
+            Command::Forget { host, after } => self.forget(host, after),
             Command::Raise { version } if self.can_raise(version) => {
                 self.version = version;
                 Outcome::Done
@@ -534,6 +543,7 @@ impl State {
         self.settled = self.changes;
         self.chosen = None;
         self.choices += GAP;
+        self.removals += GAP;
         let latest = self.resources.values().map(Resource::generation).fold(self.floor, u64::max);
         self.floor = (latest + GAP).min(MOST_GENERATION - 2);
         for (name, resource) in &mut self.resources {
@@ -541,6 +551,26 @@ impl State {
             self.index.note(name, resource);
         }
         self.last_voter
+    }
+
+    /// A member that returns later joins like a new one.
+    fn forget(&mut self, host: PeerId, after: u64) -> Outcome {
+        if !self.members.contains_key(&host) {
+            return Outcome::Done;
+        }
+        if after != self.removals {
+            return Outcome::Refused(Refusal::Superseded);
+        }
+        let votes = self.voter_records.values().any(|voter_record| voter_record.host == host);
+        let is_chosen = self.chosen.as_ref().is_some_and(|chosen| chosen.contains(&host));
+        let gives = self.resources.values().any(|resource| resource.detached().values().any(|it| it.host == host));
+        if votes || is_chosen || gives || self.session_of(host).is_some() {
+            return Outcome::Refused(Refusal::Present);
+        }
+        self.index.note_member(self.members.remove(&host).as_ref(), None);
+        self.incarnations.remove(&host);
+        self.removals += 1;
+        Outcome::Done
     }
 
     fn choose(&mut self, hosts: Option<Vec<PeerId>>, after: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
@@ -564,8 +594,8 @@ impl State {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
         let is_seated = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
-        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
-        numbers.into_iter().all(|number| number < MOST_NUMBER)
+        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled];
+        numbers.into_iter().chain([self.choices, self.removals]).all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION
             && voters.iter().chain(outgoing).chain(learners).all(is_seated)
             && learners.is_disjoint(voters)

@@ -77,6 +77,10 @@ pub enum Command {
         hosts: Option<Vec<PeerId>>,
         reply: Reply<()>,
     },
+    ForgetHost {
+        host: PeerId,
+        reply: Reply<()>,
+    },
     Resources {
         listing: Listing,
         reply: Reply<Vec<ResourceView>>,

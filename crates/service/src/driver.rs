@@ -438,6 +438,10 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::SetVoters { call, hosts });
             }
+            Command::ForgetHost { host, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Forget { call, host });
+            }
             Command::Show { name, reply } => {
                 let call = self.call(Call::Show(reply));
                 self.step(Input::Show { call, name });

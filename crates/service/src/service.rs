@@ -483,6 +483,14 @@ impl Service {
         self.call(|reply| Command::SetVoters { hosts, reply }).await?
     }
 
+    /// Removes a member that will not return.
+    ///
+    /// # Errors
+    /// That no majority can be reached, or that the host has a session, votes, or has given a valid grant.
+    pub async fn forget_host(&self, host: PeerId) -> Result<(), Error> {
+        self.call(|reply| Command::ForgetHost { host, reply }).await?
+    }
+
     /// What this peer has counted.
     ///
     /// # Errors

@@ -225,6 +225,16 @@ impl Node {
         }
     }
 
+    pub(super) fn forget_member(&mut self, call: u64, host: PeerId) {
+        match self.problem() {
+            Some(error) => self.answer(call, Err(error)),
+            None => {
+                self.wait_for_register(call);
+                self.session_state.look(Look::Hosts(Vec::new()), Ask::ForgetFound(call, host), self.now);
+            }
+        }
+    }
+
     pub(super) fn on_result(&mut self, ask: Ask, found: Found) {
         match (ask, found) {
             (Ask::Cluster, Found::Cluster(view)) => self.on_view(view),
@@ -247,6 +257,10 @@ impl Node {
                     Ask::SetVoters(call),
                     self.now,
                 );
+            }
+            (Ask::ForgetFound(call, host), Found::Cluster(view)) => {
+                let forget = Command::Forget { host, after: view.removals };
+                self.session_state.ask(forget, Ask::Forget(call), self.now);
             }
             (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
             (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),

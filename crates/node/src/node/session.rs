@@ -287,9 +287,14 @@ impl Node {
                 );
             }
             (Ask::SetVoters(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
-            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
+            (Ask::Forget(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Forgotten)),
+            (
+                Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call) | Ask::Forget(call),
+                outcome,
+            ) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
+                    Outcome::Refused(why @ Refusal::Present) => (Class::NotAcquired, why.to_string()),
                     Outcome::Refused(Refusal::Superseded) => {
                         let message = "another command has changed it meanwhile: check it, and try again";
                         (Class::Unavailable, message.to_owned())
@@ -309,6 +314,7 @@ impl Node {
                 Ask::EvictTarget(..)
                 | Ask::ResizeFound(..)
                 | Ask::VotersFound(..)
+                | Ask::ForgetFound(..)
                 | Ask::RemoveFound(_)
                 | Ask::RevokeFrom(_)
                 | Ask::Cluster

@@ -631,6 +631,32 @@ fn late_resize_does_not_change_the_next_resource_of_its_name() {
 }
 
 #[test]
+fn absent_member_is_forgotten_and_may_return() {
+    let (mut state, [_, second, third]) = three();
+    let forget = |host, after| Command::Forget { host: PeerId::new(host), after };
+    for host in [1, 3] {
+        assert_eq!(state.apply(1, forget(host, 0)), Outcome::Refused(Refusal::Present), "votes, or has a session");
+    }
+    state.apply(1, detach(second, N + 9));
+    state.apply(1, end(&[second, third]));
+    assert_eq!(state.apply(1, forget(2, 0)), Outcome::Refused(Refusal::Present), "it has given a grant");
+    state.apply(1, voter_records(&[3], 0));
+    assert_eq!(state.apply(1, forget(3, 0)), Outcome::Refused(Refusal::Present), "it is chosen");
+    state.apply(1, Command::SetVoters { hosts: None, after: 1 });
+    assert_eq!(state.apply(1, forget(3, 1)), Outcome::Refused(Refusal::Superseded));
+    assert_eq!((state.apply(1, forget(3, 0)), state.removals()), (Outcome::Done, 1));
+    assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()));
+    // A late copy changes nothing, also after the host has returned.
+    let before = state.clone();
+    assert_eq!((state.apply(1, forget(3, 0)), &state), (Outcome::Done, &before));
+    let Outcome::Opened { session } = state.apply(1, open(3, 2, None)) else { panic!("{state:?}") };
+    state.apply(1, end(&[session]));
+    let before = state.clone();
+    assert_eq!((state.apply(1, forget(3, 0)), &state), (Outcome::Refused(Refusal::Superseded), &before));
+}
+
+#[test]
 fn late_choice_of_voters_does_not_undo_a_newer_one() {
     let (mut state, _) = three();
     assert_eq!((state.choices(), state.apply(1, voter_records(&[1], 0))), (0, Outcome::Done));

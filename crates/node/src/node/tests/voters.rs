@@ -1,4 +1,4 @@
-//! Voters whose disks hang, and voters that have lost confirmed data.
+//! Voters whose disks hang, voters that have lost confirmed data, and members that are removed.
 
 use peerlock_registry::Registry;
 
@@ -86,4 +86,29 @@ fn registry_that_has_lost_entries_is_reported() {
     assert_eq!(world.received(1).iter().filter(reports).count(), 1, "it is logged once");
     let fault = world.node(1).health(world.now).registry_fault.expect("a fault");
     assert!(fault.contains("host 2 knows entry") && fault.contains("peerlock recover"), "{fault}");
+}
+
+#[test]
+fn absent_host_is_forgotten_and_joins_again() {
+    let mut world = voting(4);
+    let members = |world: &World| world.node(1).registry().expect("it votes").state().members().len();
+    let forget = |world: &mut World, host| {
+        world.machines.get_mut(&2).unwrap().received.clear();
+        world.input(2, Input::Forget { call: 9, host: PeerId::new(host) });
+        world.run(Span::from_secs(2));
+        world.answer(2).cloned()
+    };
+    for host in [3, 4] {
+        let Some(Err(error)) = forget(&mut world, host) else { panic!("{host} is there") };
+        assert!(error.class() == Class::NotAcquired && error.to_string().contains("has a session"), "{error}");
+    }
+    world.kill(4);
+    world.run(Span::from_secs(60));
+    assert_eq!((forget(&mut world, 4), members(&world)), (Some(Ok(Answer::Forgotten)), 3));
+    assert_eq!(forget(&mut world, 4), Some(Ok(Answer::Forgotten)), "asked again");
+    world.restart(4);
+    world.run(Span::from_secs(5));
+    let ticket = world.acquire(4, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(4, ticket).is_some() && members(&world) == 4);
 }
