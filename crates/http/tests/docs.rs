@@ -32,5 +32,5 @@ async fn documented_examples_work() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 16);
+    assert_eq!(tried, 17);
 }
