@@ -50,7 +50,7 @@ pub trait Protocol: Sized {
 
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
 
-    fn on_registry_event(&mut self, _word: RegistryEvent, _cx: &mut Cx<'_, Self>) {}
+    fn on_registry_event(&mut self, _event: RegistryEvent, _cx: &mut Cx<'_, Self>) {}
 
     /// Gives up what this peer has of an idle resource, unless another peer depends on it.
     fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
