@@ -18,6 +18,9 @@ pub struct Config {
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
+    /// A voter that confirms nothing for this long is replaced although its host has a session: its disk hangs, or it
+    /// has halted.
+    pub stuck_after: Span,
     /// A voter whose write takes longer does not lead.
     pub disk_patience: Span,
     /// Entries after which a snapshot is written.
@@ -35,6 +38,7 @@ impl Default for Config {
             heartbeat_ticks: 4,
             slack: Span::from_millis(250),
             replace_after: Span::from_secs(60),
+            stuck_after: Span::from_secs(300),
             disk_patience: Span::from_secs(1),
             compact_after: 1000,
             #[cfg(feature = "mutation")]

@@ -26,8 +26,6 @@ const LONG_ENTRY: usize = 128 << 10;
 const MOST_QUEUED: usize = 8192;
 /// Of one host, so that others are served too.
 const MOST_OF_HOST: usize = 1024;
-/// A voter that confirms nothing for this many times `replace_after` is stuck, though its host has a session.
-const STUCK: u64 = 5;
 
 /// A renewal to be answered.
 #[derive(Clone, Copy, Debug)]
@@ -426,7 +424,7 @@ impl Registry {
                 (*since, *before) = (now, confirmed);
             }
             let session = self.state.session_of(voter_record.host);
-            if let Some((session, _)) = session.filter(|_| now >= *since + self.config.replace_after * STUCK) {
+            if let Some((session, _)) = session.filter(|_| now >= *since + self.config.stuck_after) {
                 stuck.insert(voter);
                 lead.stuck.insert(voter_record.host, session);
             }
