@@ -127,7 +127,8 @@ fn next_event(id: Pid) -> ChildEvent {
     }
 }
 
-/// Becomes the command. Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the command.
+/// Becomes the command. Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the
+/// command.
 pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(parent), Some(dies), Some(foreground), Some(program)) = (number(), number(), number(), args.next())

@@ -78,8 +78,8 @@ impl Resource {
         }
     }
 
-    /// `stands`: a session is valid.
-    pub(super) fn is_possible(&self, stands: impl Fn(SessionId) -> bool) -> bool {
+    /// Checks the invariants. `is_valid`: of a session.
+    pub(super) fn is_possible(&self, is_valid: impl Fn(SessionId) -> bool) -> bool {
         let detached = self.detached.iter().map(|(fencing, grant)| (grant.slot, *fencing));
         let expired = self.expired.iter().map(|(fencing, slot)| (*slot, *fencing));
         let over = self.over.iter().map(|(slot, fencing)| (*slot, *fencing));
@@ -88,7 +88,7 @@ impl Resource {
             && self.resized <= MOST_GENERATION
             && self.coordinator.is_none_or(|it| self.parties.contains_key(&it))
             && (self.coordinator.is_some() || self.parties.is_empty())
-            && self.parties.keys().all(|party| stands(*party))
+            && self.parties.keys().all(|party| is_valid(*party))
             && self.detached.len() <= MOST_DETACHED
             && detached.chain(expired).chain(over).all(|(slot, it)| slot < MOST_SLOTS && it < MOST_FENCING)
     }
