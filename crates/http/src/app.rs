@@ -35,7 +35,6 @@ struct Shared {
     service: Service,
     watch: Arc<Watch>,
     times: Times,
-    /// The resources with their own metrics.
     labelled: Labelled,
     log: Arc<Log>,
     program: Program,
@@ -148,7 +147,6 @@ impl App {
         _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
-    /// Resolves when the agent stops.
     pub(crate) async fn closed(&self) {
         self.shared.connections.closed().await;
     }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The connections of one listener.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     most: usize,
@@ -37,7 +36,6 @@ pub struct Place {
 }
 
 impl ConnectionLimit {
-    /// Creates places for this many connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, inside: Mutex::default() })
     }

@@ -46,7 +46,6 @@ struct Buffer {
 }
 
 impl Log {
-    /// Collects events until the peer stops.
     pub fn collect(mut events: Receiver<Happening>) -> Arc<Self> {
         let process = getrandom::u32().expect("the operating system has a random source");
         let log = Arc::new(Self { process, buffer: Mutex::default(), last: watch::Sender::new(0) });
@@ -106,7 +105,6 @@ impl Log {
         }
     }
 
-    /// Streams all events after this one.
     fn read(self: Arc<Self>, after: u64) -> impl Stream<Item = (u64, Happening)> {
         let update = self.last.subscribe();
         stream::unfold((self, update, after), async |(log, mut update, after)| {

@@ -58,9 +58,6 @@ pub enum ListenError {
 impl Listener {
     /// Listens at an endpoint, with a limit of connections. A TCP port, which other users can reach, requires a bearer
     /// token; a Unix socket, which only its owner can use, does not.
-    ///
-    /// # Errors
-    /// See [`ListenError`].
     pub async fn bind(endpoint: &Endpoint, token: Option<Token>, most: usize) -> Result<Self, ListenError> {
         let cannot = |source| ListenError::Cannot { endpoint: endpoint.clone(), source };
         let connection_limit = ConnectionLimit::new(most);

@@ -23,14 +23,12 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use crate::Failure;
 use crate::hold::Link;
 
-/// A connection as hyper reads and writes it.
 #[derive(Debug)]
 pub struct Stream<W> {
     client: Arc<Client>,
     write: W,
 }
 
-/// The receiving half of a connection.
 #[derive(Debug)]
 pub enum Client {
     Unix(unix::OwnedReadHalf),

@@ -103,7 +103,6 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
     }
 }
 
-/// The client of a connection.
 struct Visit {
     caller: Caller,
     place: Arc<Place>,

@@ -189,24 +189,18 @@ impl ViewResource {
     }
 }
 
-/// The input of a view.
 pub struct Looked<'a> {
-    /// Whether `members` has all peers of the cluster.
     pub whole: bool,
-    /// The watched peers, with their state.
     pub members: &'a [(PeerId, DemoState)],
     /// Those that have answered.
     pub observed: &'a [Found],
     /// All peers, as one of them knows.
     pub known: &'a [PeerView],
-    /// All resources, if they were requested.
     pub listed: &'a [ResourceView],
-    /// The current second.
     pub now_s: u64,
 }
 
 impl Looked<'_> {
-    /// Returns the view, with the details of this resource or the first.
     pub fn view(&self, waits: &BTreeMap<Name, Waits>, name: Option<&Name>) -> View {
         let resources = self.summaries();
         let chosen = match name {

@@ -23,7 +23,6 @@ const MOST_RESOURCES: usize = 1000;
 /// How long a list of all resources is reused: each list is a query of the registry, and many pages may be open.
 const LISTED: Duration = Duration::from_secs(2);
 
-/// The watched peers.
 #[derive(Debug)]
 pub struct Watch {
     /// Whether they are all peers of the cluster.
@@ -31,18 +30,15 @@ pub struct Watch {
     members: Mutex<Vec<Member>>,
     started: Instant,
     waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
-    /// The last list of all resources of the cluster.
     listed: tokio::sync::Mutex<Option<(Instant, Vec<ResourceView>)>>,
 }
 
-/// A watched peer and its state.
 #[derive(Clone, Debug)]
 struct Member {
     service: Service,
     state: DemoState,
 }
 
-/// A peer's internal state.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub inspection: Inspection,
@@ -50,26 +46,18 @@ pub struct Found {
 }
 
 impl Watch {
-    /// Watches an agent's own peer, counting from now on.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     pub fn of_agent(service: Service) -> Self {
         let watch = Self { whole: false, ..Self::of_demo() };
         watch.enter(1, service);
         watch
     }
 
-    /// Watches the future peers of a demo.
     pub fn of_demo() -> Self {
         let (started, listed) = (Instant::now(), tokio::sync::Mutex::new(None));
         Self { whole: true, members: Mutex::default(), started, waits: Arc::default(), listed }
     }
 
     /// Adds a peer, or replaces one that was restarted.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     pub fn enter(&self, number: usize, service: Service) {
         tokio::spawn(collect(service.events(), self.started, Arc::clone(&self.waits)));
         let member = Member { service, state: DemoState::Runs };
@@ -80,7 +68,6 @@ impl Watch {
         }
     }
 
-    /// Records the state of a peer.
     pub fn set_state(&self, number: usize, state: DemoState) {
         if let Some(member) = lock(&self.members).get_mut(number - 1) {
             member.state = state;
@@ -128,7 +115,6 @@ impl Watch {
     }
 }
 
-/// Returns a peer's state, unless it has stopped.
 async fn look(service: &Service) -> Option<Found> {
     let both = join(service.inspect(), service.health());
     let (inspection, health) = timeout(SOON, both).await.ok()?;
@@ -152,7 +138,6 @@ async fn ask(service: &Service, chosen: &mut ViewResource) {
     }
 }
 
-/// Counts the grants of a peer until it stops.
 async fn collect(
     mut events: broadcast::Receiver<Happening>,
     started: Instant,

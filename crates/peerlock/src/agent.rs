@@ -13,12 +13,12 @@ use crate::{Client, Error, StartError};
 pub struct Agent(pub(crate) client::Agent);
 
 impl Agent {
-    /// Returns the agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's commands
-    /// use. An agent at `host:port` gets the bearer [token](Agent::token) of the environment.
+    /// Returns the agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's
+    /// commands use. An agent at `host:port` gets the bearer [token](Agent::token) of the environment.
     ///
     /// # Errors
-    /// [`StartError::Endpoint`] or [`StartError::Places`] if the endpoint is invalid or unknown; [`StartError::Token`] if
-    /// the token cannot be used.
+    /// [`StartError::Endpoint`] or [`StartError::Places`] if the endpoint is invalid or unknown; [`StartError::Token`]
+    /// if the token cannot be used.
     pub fn here() -> Result<Self, StartError> {
         match Self::named()? {
             Some(endpoint @ Endpoint::Tcp(_)) => Ok(Self::at(endpoint, Self::token()?)),

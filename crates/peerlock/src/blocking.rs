@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A background thread communicates and renews leases. Within a tokio runtime, call this only in `spawn_blocking`, or use
-//! [`crate::Client`].
+//! A background thread communicates and renews leases. Within a tokio runtime, call this only in `spawn_blocking`, or
+//! use [`crate::Client`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +31,6 @@ const LEAVING: Duration = Duration::from_secs(10);
 macro_rules! blocking_methods {
     ($($(#[$doc:meta])* $method:ident($($arg:ident: $type:ty),*) -> $reply:ty $(= $verb:expr)?;)*) => {
         $(#[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
-        ///
-        /// # Errors
-        #[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
         pub fn $method(&self, $($arg: $type),*) -> Result<$reply, Error> {
             self.shared.wait_for(self.shared.client.$method($($arg),*))
         })*
@@ -46,7 +43,6 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// The client and its runtime.
 #[derive(Debug)]
 struct Shared {
     client: crate::Client,

@@ -168,7 +168,6 @@ impl Client {
 
     peerlock_service::verbs!(async_methods);
 
-    /// Sends a query or an administrative verb.
     async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
         match self {
             Self::Peer(peer) => peer.service.call(verb).await,
@@ -226,7 +225,6 @@ impl Client {
     }
 }
 
-/// Waits for a grant, and reports the queue position.
 async fn follow(acquire: Acquire, mut notify: impl FnMut(Progress)) -> Result<PeerGrant, Error> {
     let mut progress = acquire.progress();
     tokio::pin!(acquire);

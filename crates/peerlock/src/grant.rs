@@ -12,8 +12,8 @@ use crate::hold::{Hold, RETRY, hang_up};
 
 /// A slot that is held until this is dropped, as by dropping a [`Hold`](crate::Hold).
 ///
-/// Its lease is renewed in the background. It is [lost](Grant::lost) nevertheless if the process is frozen for too long,
-/// or the peer or agent stops.
+/// Its lease is renewed in the background. It is [lost](Grant::lost) nevertheless if the process is frozen for too
+/// long, or the peer or agent stops.
 #[derive(Debug)]
 #[must_use = "dropping a grant releases it"]
 pub struct Grant {
@@ -52,8 +52,8 @@ impl Drop for AgentGrant {
 #[derive(Clone, Debug)]
 struct LeaseStatus {
     deadline: Moment,
-    /// When the holder must stop: the grace before the deadline, but at most a third of the last lease, so that there is
-    /// time for the next renewal.
+    /// When the holder must stop: the grace before the deadline, but at most a third of the last lease, so that there
+    /// is time for the next renewal.
     stop: Moment,
     /// Why the holder must stop, if it must.
     lost: Option<Error>,
@@ -71,7 +71,6 @@ impl Grant {
         Self { granted, backing: Backing::Peer(grant) }
     }
 
-    /// Starts to renew a slot of an agent.
     pub(crate) async fn maintained(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
         let (asked, stands) = hold.confirm(|| sleep(RETRY)).await?;
@@ -93,8 +92,8 @@ impl Grant {
         &self.granted.name
     }
 
-    /// Returns the fencing number: strictly increasing per slot and unique within the resource. Pass it to the protected
-    /// storage, which refuses smaller ones than the last.
+    /// Returns the fencing number: strictly increasing per slot and unique within the resource. Pass it to the
+    /// protected storage, which refuses smaller ones than the last.
     pub fn fencing(&self) -> u64 {
         self.granted.fencing
     }

@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A slot that is held until this is dropped, and for as long as its lease is renewed.
 ///
-/// Dropping it releases the slot: at once through a Unix socket, even if the runtime is busy. Over TCP, where the end of
-/// a connection frees no slot, the runtime on which it was acquired sends the release: if that runtime is blocked or
+/// Dropping it releases the slot: at once through a Unix socket, even if the runtime is busy. Over TCP, where the end
+/// of a connection frees no slot, the runtime on which it was acquired sends the release: if that runtime is blocked or
 /// ends first, or the agent cannot be reached for five seconds, the slot stays held until its lease expires.
 /// [`release`](Hold::release) waits for the answer.
 #[derive(Debug)]
@@ -70,14 +70,12 @@ pub enum Stop {
     AtOnce,
 }
 
-/// An event of a held slot.
 enum SlotEvent {
     Lost(Error),
     /// The connection has ended. If the agent still runs, the slot is free; otherwise the next agent continues it.
     Broken,
 }
 
-/// The result of resuming a slot at the next agent.
 enum Resumed {
     Yes,
     /// The agent cannot decide yet.
@@ -170,9 +168,10 @@ impl Hold {
     /// Renews the lease each third of its duration, at least every ten seconds, until the slot is lost. Calls `renewed`
     /// with the time before each renewal and the lease from then. No lease outlasts the session of the peer or agent.
     ///
-    /// If the agent ends, resumes the slot at the next one. Calls `absent`, which may start it, before each attempt, and
-    /// `opened` with each connection that the slot is to belong to. Over TCP the same happens if only the connection
-    /// has ended. If no agent answers in time, this does not return: the caller must stop by the end of the last lease.
+    /// If the agent ends, resumes the slot at the next one. Calls `absent`, which may start it, before each attempt,
+    /// and `opened` with each connection that the slot is to belong to. Over TCP the same happens if only the
+    /// connection has ended. If no agent answers in time, this does not return: the caller must stop by the end of the
+    /// last lease.
     pub async fn maintain(
         &mut self,
         mut renewed: impl FnMut(Moment, Duration),
@@ -241,7 +240,6 @@ impl Hold {
         }
     }
 
-    /// Returns why the slot is lost if the agent cannot resume it.
     fn gone(&self, why: Error) -> Error {
         match (&self.holder, why) {
             (Holder::Agent(AgentSlot { agent, .. }), Error::Lost) => {
@@ -257,8 +255,8 @@ impl Hold {
         self.why_lost.as_ref()
     }
 
-    /// Handles a renewal that was refused because the grant is not valid. Unless the loss was announced before, the slot
-    /// may have another holder.
+    /// Handles a renewal that was refused because the grant is not valid. Unless the loss was announced before, the
+    /// slot may have another holder.
     async fn refused(&mut self) -> Stop {
         let event = tokio::select! {
             biased;
@@ -366,7 +364,6 @@ async fn release(agent: &Agent, granted: &Granted) -> Result<(), Error> {
     }
 }
 
-/// Resumes a slot at the next agent.
 async fn resume(agent: &Agent, granted: &Granted, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Lines, Error> {
     let mut lines = agent.resume(granted.name.as_str(), &granted.grant, opened).await?;
     loop {

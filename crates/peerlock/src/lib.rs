@@ -15,16 +15,16 @@
 //!
 //! A [`Client`] uses one of these:
 //!
-//! - An [`Agent`], the peer that `peerlock agent` runs on this machine. The application needs no secret and no port, and
-//!   the cluster outlives it. Prefer it.
+//! - An [`Agent`], the peer that `peerlock agent` runs on this machine. The application needs no secret and no port,
+//!   and the cluster outlives it. Prefer it.
 //! - A [`Peer`], a member of the cluster in this process. All members have the same [`Secret`], by default that in the
 //!   [data directory](places::data_dir), which is created if there is none. Call [`Peer::leave`] before the process
 //!   ends: otherwise its slots are free only when its session expires.
 //!
 //! [`blocking`] is the same for threads, and [`testing`] a cluster without sockets for tests.
 //!
-//! A [`Request`] names a resource, and may set its number of slots, how long to wait, the lease and a label. One slot is
-//! a lock, several are a semaphore.
+//! A [`Request`] names a resource, and may set its number of slots, how long to wait, the lease and a label. One slot
+//! is a lock, several are a semaphore.
 //!
 //! A [`Grant`] holds a slot until it is dropped, and renews its lease in the background. It is lost nevertheless if the
 //! process is frozen for longer than the lease, or the peer or agent stops: [`Grant::lost`] resolves, and the holder

@@ -20,8 +20,8 @@ use crate::Client;
 pub const PORT: u16 = 7400;
 /// How long a peer polls after a message: several times as long as a core needs to wake up.
 const AWAKE: Span = Span::from_nanos(200_000);
-/// The runtime polls its sockets after this many polls of tasks. With tokio's default of 61, a busy client here acquires
-/// a dozen times before a request from elsewhere is read.
+/// The runtime polls its sockets after this many polls of tasks. With tokio's default of 61, a busy client here
+/// acquires a dozen times before a request from elsewhere is read.
 const EVENT_INTERVAL: u32 = 8;
 
 /// A member of the cluster in this process. Clones are handles of the same member. It leaves when the last handle,
@@ -72,8 +72,8 @@ pub enum StartError {
     #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
     Unresolved { name: String, source: io::Error },
     #[error(
-        "nothing was started: --join names only this host itself ({join}). Name another host, by an address that /etc/hosts \
-         does not map to this machine; to create a cluster, omit --join or add --expect 1"
+        "nothing was started: --join names only this host itself ({join}). Name another host, by an address that \
+         /etc/hosts does not map to this machine; to create a cluster, omit --join or add --expect 1"
     )]
     OnlyItself { join: String },
     #[error(
@@ -170,8 +170,9 @@ impl PeerBuilder {
         self
     }
 
-    /// Adds a member to join: `host:port`, or `host` (port 7400), by name or IP address. Repeatable: one that answers is
-    /// enough, and own addresses are ignored. Without any, the peer creates a cluster that ends with its last member.
+    /// Adds a member to join: `host:port`, or `host` (port 7400), by name or IP address. Repeatable: one that answers
+    /// is enough, and own addresses are ignored. Without any, the peer creates a cluster that ends with its last
+    /// member.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -279,8 +280,8 @@ pub(crate) fn is_own(other: &str, listens: SocketAddr) -> bool {
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
 
-/// Refuses a start that could create a second cluster by mistake: all names are addresses of this process, or two groups
-/// of the expected size fit into the named hosts. `found` has the addresses of each name.
+/// Refuses a start that could create a second cluster by mistake: all names are addresses of this process, or two
+/// groups of the expected size fit into the named hosts. `found` has the addresses of each name.
 fn check_founding(
     names: &[String],
     found: &[Vec<String>],

@@ -109,7 +109,7 @@ impl GrantFile {
         let now = read(&text, &boot, host).filter(in_time).unwrap_or_default();
         let predecessor = now.predecessor(&boot);
         if predecessor.is_none() && !text.is_empty() {
-            tracing::warn!(path = %path.display(), "the takeover file of the previous agent is not valid here: ignored");
+            tracing::warn!(path = %path.display(), "ignored the takeover file, which is not valid here");
         }
         let file = begin(path, &boot, host, &now)?;
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, predecessor))
