@@ -17,25 +17,19 @@ use crate::{Error, Name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
-/// How long a client waits for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Without limit.
     Forever,
-    /// At most this long.
     For(Span),
     /// Not at all: succeeds only if a slot is free and no client waits.
     Try,
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The resource.
     pub name: Name,
     /// The expected number of slots, if any. A new resource gets one slot by default.
     pub slots: Option<u32>,
-    /// The lease duration.
     pub ttl: Span,
     /// How long before the end of its lease a grant is declared lost.
     pub grace: Span,
@@ -47,9 +41,7 @@ pub struct Wanted {
     /// The unique grant ID by which a client outside this process may [resume](crate::Input::Resume) the grant at the
     /// next process of this host.
     pub taken_over_as: Option<String>,
-    /// How long the client waits.
     pub wait: Wait,
-    /// Text for other users.
     pub label: String,
     /// The client's process ID on this host, if known. Visible to other users.
     pub pid: Option<u32>,

@@ -27,8 +27,8 @@ const MOST_REFUSED: u32 = 3;
 pub struct Detached {
     /// Grants without an owner, to be dropped in the next session.
     pub(crate) orphans: Vec<(Name, u64)>,
-    /// Grants that have ended here without their client's knowledge, until the registry confirms the drop: the aliases
-    /// to release then.
+    /// Grants that have ended here without their client's knowledge, until the registry confirms the drop: aliases to
+    /// release.
     pub(crate) ending: BTreeMap<(Key, u64), Ticket>,
     /// The grants on the received pages …
     found: BTreeSet<(Key, u64)>,

@@ -174,7 +174,6 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Missing {
-    /// Number of the host.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
@@ -258,34 +257,26 @@ fn awaited(hosts: &[Missing]) -> String {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Class {
-    /// The request is invalid.
     BadRequest,
     /// The bearer token is missing or wrong.
     Unauthorized,
-    /// The caller is not allowed to do this.
     Forbidden,
-    /// The resource does not exist.
     NoSuchResource,
     /// The agent has no such route, as it is of another version.
     NotFound,
     /// The agent's route does not take this method, as it is of another version.
     MethodNotAllowed,
-    /// The resource has another number of slots.
     SlotsMismatch,
-    /// The grant is not valid any more.
     Lost,
-    /// The request is too long.
     TooLarge,
     /// The slot was not granted in time; or a resource to be deleted is in use.
     NotAcquired,
-    /// There are too many clients: try again later.
     Busy,
     /// A required host cannot be reached, or is stopping: try again later.
     Unavailable,
 }
 
 impl Error {
-    /// Returns the class of this error.
     pub fn class(&self) -> Class {
         match self {
             Self::BadName { .. } | Self::BadSlots { .. } | Self::BadLease { .. } => Class::BadRequest,
@@ -308,7 +299,6 @@ impl Error {
 }
 
 impl Class {
-    /// Returns the HTTP status.
     pub const fn status(self) -> u16 {
         self.codes().0
     }

@@ -35,6 +35,7 @@
 mod acquire;
 mod admin;
 mod bytes;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod clients;
 mod cluster;
 mod config;
@@ -59,7 +60,9 @@ mod release;
 mod renew;
 mod session;
 mod session_state;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod setup;
+#[expect(missing_docs, reason = "some fields are named after their content")]
 mod takeover;
 mod testing;
 mod timers;

@@ -27,8 +27,8 @@ use crate::{Answer, ClientView, Error, Name, ResourceDetails, SlotView, WaiterVi
 const QUERY: Span = Span::from_millis(500);
 pub const QUERY_TRIES: u8 = 4;
 const MOST_ASKED: usize = 64;
-/// Answers to this many of the latest questions are accepted: with long delays an answer arrives after later questions,
-/// and shows that the coordinator is alive.
+/// Answers to this many of the latest questions are accepted: with long delays, an old answer still shows that the
+/// coordinator is alive.
 const QUESTIONS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

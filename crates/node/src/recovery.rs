@@ -251,9 +251,9 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// Counts resources again whose lost messages may have contained a token: at once if the process continues;
-    /// otherwise the end of its session causes that, unless it had left in good order. A lost `Census` is sent again to
-    /// the next process, whose session it may name.
+    /// Counts resources again whose lost messages may have contained a token: at once if the process continues,
+    /// otherwise after a while, since the end of its session usually causes that. A lost `Census` is sent again to the
+    /// next process, whose session it may name.
     pub(crate) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {

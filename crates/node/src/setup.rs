@@ -5,14 +5,12 @@ use peerlock_types::Rng;
 
 use crate::Predecessor;
 
-/// The initial state of a node, including its source of randomness.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Higher than that of every earlier process of its host: otherwise the registry refuses a session.
     pub process: u64,
     /// A random stream, different for each process.
     pub rng: Rng,
-    /// The host's name, for display.
     pub name: String,
     /// The host has a data directory: it can vote, and stays a member while disconnected.
     pub keeps: bool,
@@ -20,7 +18,6 @@ pub struct Setup {
     pub session: Ttl,
     /// Its cluster, as far as known.
     pub origin: Origin,
-    /// The boot ID of this machine.
     pub boot: String,
     /// The predecessor's state, if that process is known to have ended.
     pub predecessor: Option<Predecessor>,

@@ -49,11 +49,9 @@ use crate::{Answer, Effect, Error, Name};
 pub struct Predecessor {
     /// The boot of the machine in which it ran.
     pub boot: String,
-    /// Its cluster.
     pub cluster: ClusterId,
     /// Its last session, valid or not.
     pub session: SessionId,
-    /// The length of that session.
     pub ttl: Ttl,
     /// Grants that may still be held.
     pub grants: Vec<GrantRecord>,
@@ -89,12 +87,10 @@ impl Predecessor {
 pub struct Since(i64);
 
 impl Since {
-    /// Creates a time from nanoseconds since the clock's origin.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// Returns the nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
@@ -117,23 +113,16 @@ impl From<Time> for Since {
 pub struct GrantRecord {
     /// The grant ID ([`Wanted::taken_over_as`]).
     pub note: String,
-    /// The resource.
     pub name: Name,
-    /// Slot and fencing number.
     pub grant: Grant,
     /// Perhaps by an earlier predecessor. On the same clock as `until`.
     pub since: Since,
     /// The last deadline sent to the client.
     pub until: Time,
-    /// See [`Wanted`].
     pub ttl: Span,
-    /// See [`Wanted`].
     pub grace: Span,
-    /// See [`Wanted`].
     pub auto_renew: bool,
-    /// See [`Wanted`].
     pub label: String,
-    /// See [`Wanted`].
     pub pid: Option<u32>,
 }
 
@@ -155,25 +144,17 @@ impl GrantRecord {
 pub enum JournalEntry {
     /// This session was opened; earlier ones are over.
     Session {
-        /// Its cluster.
         cluster: ClusterId,
         /// The session that the next process takes over or replaces.
         session: SessionId,
-        /// Its length.
         ttl: Ttl,
     },
-    /// A client was granted a slot.
     Grant(Box<GrantRecord>),
-    /// The deadline of a grant has moved.
     Until {
-        /// The grant ID.
         note: String,
-        /// The new deadline.
         until: Time,
     },
-    /// A grant has ended.
     Over {
-        /// The grant ID.
         note: String,
     },
 }

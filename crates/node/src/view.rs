@@ -135,11 +135,9 @@ pub struct ClientView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct PeerView {
-    /// Number of the peer's host in the cluster.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
-    /// Address at which the peer was last reached.
     pub address: String,
     pub up: bool,
     /// Time since it connected or disconnected.
@@ -270,7 +268,6 @@ pub struct ClusterView {
     /// knowledge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u16>,
-    /// Log entries that the answering voter has applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
     /// All members, this peer first.
@@ -339,7 +336,6 @@ pub struct Progress {
     /// Number of clients ahead. Absent while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
-    /// Expected wait at the recent rate.
     #[serde(rename = "expected_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub expected: Option<Duration>,
@@ -432,7 +428,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns the value of the field `event`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "waiting",
@@ -473,9 +468,7 @@ pub struct Counters {
     pub links: u64,
     /// Frames sent relayed through the registry leader.
     pub relayed: u64,
-    /// Frames of an unknown version or format.
     pub malformed: u64,
-    /// Messages that violate the protocol.
     pub unexpected: u64,
     /// Connections that did not prove the cluster secret.
     pub unauthenticated: u64,

@@ -156,7 +156,7 @@ const MOST_BYTES_HERE: usize = 512 << 10;
 /// Hosts in a greeting, and missing parties.
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
-/// `AROUND` bounds the framing of a payload; most messages are below `USUAL`.
+/// `AROUND` bounds the framing; most messages are below `USUAL`.
 const AROUND: usize = 64;
 const USUAL: usize = 256;
 const MOST_ADDRESS: usize = 255;

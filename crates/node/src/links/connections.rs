@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 /// The interval of probes and of attempts to connect.
 pub const BEAT: Span = Span::from_secs(1);
-/// A peer that does not answer this many probes is considered gone.
+/// Unanswered probes, after which a peer is considered gone.
 const MOST_ASKED: u32 = 3;
 /// A connection without data for this long is idle, and probed at this interval.
 const REST: Span = Span::from_secs(20);
@@ -391,7 +391,6 @@ mod tests {
         }
     }
 
-    /// Its first data would be taken for a duplicate on the connection of the first process.
     #[test]
     fn late_open_at_another_process_breaks_the_connection() {
         let (mut one, mut two) = (Connections::default(), Connections::default());

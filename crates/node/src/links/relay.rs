@@ -35,7 +35,7 @@ use crate::{Effect, Parting};
 
 /// How long a host is tried directly. Our choice: longer than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
-/// A host that was not found for this long is probably down, and is tried …
+/// A host that was not found for this long is tried …
 pub const LONG: Span = Span::from_secs(60);
 /// … only once in this many beats.
 pub const RARELY: u64 = 30;

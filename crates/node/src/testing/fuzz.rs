@@ -22,9 +22,8 @@ use self::tree::Tree;
 use crate::links::link::Frame;
 use crate::wire::{Body, decode, decode_body, encode};
 
-/// Values stored per name, and messages.
 const MAX_RECEIVED: usize = 64;
-/// List elements in one message: about as many as fit.
+/// About as many as fit into a message.
 const MOST_PARTS: usize = 50_000;
 const EXTREMES: [u128; 16] = [
     0,
@@ -118,9 +117,7 @@ pub struct Fuzzer {
     cluster: ClusterId,
     bodies: Vec<Tree>,
     messages: Vec<Tree>,
-    /// It also sends messages of voters and leaders.
     is_register: bool,
-    /// The resource that it leaves alone.
     spares: Option<(u128, String)>,
     made: BTreeMap<&'static str, u64>,
 }
@@ -133,8 +130,7 @@ impl Fuzzer {
         Self { random, cluster: ClusterId::new(0), bodies, messages, is_register: true, spares: None, made }
     }
 
-    /// Sends no messages of voters or leaders, and none about this resource, which all other members must then be able
-    /// to use.
+    /// Sends no messages of voters or leaders, and none about this resource.
     #[must_use]
     pub fn sparing(self, name: &crate::Name) -> Self {
         Self { is_register: false, spares: Some((name.key().get(), name.to_string())), ..self }

@@ -40,7 +40,7 @@ pub enum Mutation {
     DetachedEnd,
     /// An evicted session ignores its eviction.
     ForceUnheard,
-    /// Slots are granted while there are more holders than slots.
+    /// Slots are granted while there are too many holders.
     HoldBack,
     /// Journal entries are written after the client was notified.
     AnsweredBeforeRecorded,
@@ -54,11 +54,11 @@ pub enum Mutation {
     OtherBoot,
     /// The session after a takeover may be shorter than its predecessor.
     ShorterSession,
-    /// A connection is closed when one side does not need it, and unacknowledged messages are dropped.
+    /// A connection is closed when one side does not need it, without its unacknowledged messages.
     IdleForgets,
     /// Custody without R10: a party that quits continues until the answer.
     GiveUpFirst,
-    /// A host does not react to a census of a resource that it has given up.
+    /// A census of a given-up resource is ignored.
     SilentOnceGivenUp,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn without() -> Option<Rule> {
 #[cfg(feature = "mutation")]
 static NOW: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// Sets the mutation of all nodes of this process.
+/// Sets the mutation of all nodes.
 #[cfg(feature = "mutation")]
 pub fn mutation(mistake: Option<Mutation>) {
     NOW.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
