@@ -82,8 +82,8 @@ async fn agents_that_lose_unsynced_writes_keep_promises() {
     assert!(lost > 0, "no write was lost, so nothing was tested");
 }
 
-/// With a sync that does nothing the checker must find a violation. Agents that have forgotten different things may also
-/// stop serving, without a violation: then another cluster is tried.
+/// With a sync that does nothing the checker must find a violation. Agents that have forgotten different things may
+/// also stop serving, without a violation: then another cluster is tried.
 #[tokio::test]
 async fn disk_that_does_not_sync_is_detected() {
     for _ in 0..5 {
