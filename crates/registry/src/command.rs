@@ -170,7 +170,7 @@ pub enum Command {
     SetVoters {
         /// The hosts.
         hosts: Option<Vec<PeerId>>,
-        /// The number of choices seen. Refused if there was another since.
+        /// The number of choices and removals seen. Refused if there was another since.
         after: u64,
     },
     /// Follows a change of voters. Once this is committed, a majority of the voters has stored that the change is, and
@@ -206,7 +206,7 @@ pub enum Command {
     Forget {
         /// The host.
         host: PeerId,
-        /// The number of removals seen. Refused if there was another since.
+        /// The number of choices and removals seen. Refused if there was another since.
         after: u64,
     },
 }
@@ -276,7 +276,7 @@ impl Command {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
                 within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
-            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of removals out of range"),
+            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of choices out of range"),
             Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")

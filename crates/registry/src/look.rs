@@ -71,10 +71,8 @@ pub struct View {
     pub learners: Vec<(VoterId, PeerId)>,
     /// The voters chosen by an administrator.
     pub chosen: Option<Vec<PeerId>>,
-    /// The number of choices of the voters so far.
+    /// The number of choices of the voters and removals of members so far.
     pub choices: u64,
-    /// The number of members that an administrator has removed.
-    pub removals: u64,
 }
 
 /// A page of resources.
@@ -171,7 +169,6 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
         learners: voter_records(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),
         choices: state.choices(),
-        removals: state.removals(),
     }
 }
 
