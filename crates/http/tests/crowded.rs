@@ -28,7 +28,7 @@ async fn is_closed(stream: &mut TcpStream) {
     _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("closed by the agent");
 }
 
-/// Another user has all connections of the port: the Unix socket is unaffected.
+/// Another user's connections fill the port.
 #[tokio::test]
 async fn event_streams_at_the_port_do_not_block_the_socket() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
@@ -81,7 +81,7 @@ async fn port_displaces_oldest_connection_without_token() {
     assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "connections with the token stay");
 }
 
-/// One user cannot take all places of the socket; a refused connection gets an answer.
+/// One user cannot take all places of the socket, and a refused connection gets an answer.
 #[tokio::test]
 async fn socket_gives_a_user_three_quarters() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;

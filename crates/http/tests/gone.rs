@@ -45,7 +45,6 @@ async fn read_until(stream: &mut Raw, what: &str) {
     }
 }
 
-/// A lease longer than any test.
 const LONG_LEASE: &str = r#"{"ttl_ms":600000}"#;
 
 #[tokio::test]
@@ -74,7 +73,6 @@ async fn extra_byte_does_not_hide_a_holders_disconnect() {
     }
 }
 
-/// Waits until at most this many connections are left.
 async fn until_left(stand: &Stand, count: usize) {
     let ended = timeout(LONG, async {
         while stand.connections() > count {
@@ -97,7 +95,7 @@ async fn held_slot_stays_held_when_a_tcp_connection_ends() {
         drop(inside);
         until_left(&stand, 0).await;
         assert!(!stand.show().await.holders[0].free, "its holder may still be running");
-        // It can still be renewed, resumed and released.
+        // Its ID still renews, resumes and releases it.
         stand.tcp().renew("a", &granted).await.unwrap();
         let body = format!(r#"{{"grant":"{granted}"}}"#);
         let mut resumed = raw(&stand.tcp, "resume", &body, "").await;
@@ -178,7 +176,7 @@ async fn extra_byte_does_not_keep_a_request_queued() {
     }
 }
 
-/// Closing the sending half withdraws the request, too.
+/// Closing the sending half withdraws the request.
 #[tokio::test]
 async fn half_closed_client_leaves_the_queue() {
     let stand = Stand::start().await;
