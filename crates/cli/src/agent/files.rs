@@ -1,4 +1,4 @@
-//! The files that an agent reads again on SIGHUP and `peerlock secret reload`.
+//! The files that an agent reloads on SIGHUP and `peerlock secret reload`.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub struct AgentFiles {
 
 impl Files for AgentFiles {
     fn reload(&self) -> Result<(), String> {
-        // Read both before changing either.
+        // Read both before applying either.
         let secret = Secret::load(&self.secret).map_err(|error| error.to_string())?;
         let token = self.token.as_ref().map(|(path, uses)| token(path).map(|token| (token, uses)));
         let token = token.transpose().map_err(|error| error.to_string())?;
