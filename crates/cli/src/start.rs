@@ -50,9 +50,9 @@ enum Output {
     Nothing,
 }
 
-/// Waits for the next agent after one of this user that has disappeared, or starts it; for any other agent, only pauses.
-/// If an administrator or systemd started the agent, they have some time to restart it first. Failures are not returned:
-/// the caller notices them when it connects.
+/// Waits for the next agent after one of this user that has disappeared, or starts it; for any other agent, only
+/// pauses. An administrator or systemd that started the agent has some time to restart it first. Failures are not
+/// returned: the caller notices them when it connects.
 pub async fn await_successor(endpoint: &Endpoint, left: Duration) {
     let Ok((data_dir, socket)) = locations() else { return sleep(ABSENT).await };
     let last = dir::last(&data_dir);
