@@ -166,7 +166,6 @@ pub fn role(voter: Voter) -> &'static str {
     }
 }
 
-/// Finds a host by its name, number or address.
 pub fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
     let is_it = |peer: &&PeerView| peer.name == host || peer.peer.to_string() == host || peer.address == host;
     let mut found = known.iter().filter(is_it);
@@ -199,7 +198,6 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     let mut refused: Vec<peerlock::Error> =
         removed.buffer_unordered(AT_ONCE).filter_map(|removed| ready(removed.err())).collect().await;
     if options.prefix.is_some() {
-        // Another client may have removed it.
         refused.retain(|error| error.class() != Class::NoSuchResource);
     }
     if is_one && let Some(error) = refused.pop() {
@@ -254,7 +252,6 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
     let effect = if holder.detached { "revoking" } else { "asking to stop: the holder of" };
     say(format_args!("{effect} {}", described(holder, name)));
     match client.revoke(name, fencing).await {
-        // The holder has released it meanwhile.
         Ok(()) | Err(peerlock::Error::Lost) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -283,7 +280,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
         error => error,
     };
     let _lock = DataDir::take(&dir, Duration::ZERO, &me, || false).await.map_err(is_running)?;
-    // Read while the directory is locked: an exiting agent may still write.
+    // Read with the directory locked: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;

@@ -51,7 +51,6 @@ const USUAL_LIMIT: usize = 1024;
 const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
 const IDLE_CHECK: Duration = Duration::from_secs(1);
-/// How long to wait for the predecessor's exit.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
 /// Run the background service that `run` and the other commands use
@@ -272,8 +271,7 @@ impl Agent {
 }
 
 impl Options {
-    /// Locks the data directory, and reads or creates the peer's files. Afterwards only the network can prevent the
-    /// start.
+    /// Reads or creates the peer's files. Afterwards only the network can prevent the start.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
             dir::check_filesystem(data_dir)?;
@@ -283,7 +281,7 @@ impl Options {
         let waits = || self.waits(data_dir, socket, &mut signalled);
         let lock = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
-        // Read while the directory is locked: the predecessor no longer writes the file.
+        // With the directory locked, the predecessor no longer writes the file.
         let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if !self.peer.join.is_empty()
@@ -367,8 +365,7 @@ impl Options {
         Ok(())
     }
 
-    /// Checks the options before a running agent is replaced, since an error must not leave the machine without an
-    /// agent.
+    /// Checked before a running agent is replaced: an error must not leave the machine without an agent.
     fn check_names(&self) -> Result<()> {
         if self.longest_lease < SHORTEST_TTL {
             let least = SHORTEST_TTL.as_millis();
@@ -572,7 +569,6 @@ mod tests {
         }
     }
 
-    /// Starts itself as a child process.
     #[test]
     fn panic_ends_the_process() {
         const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";

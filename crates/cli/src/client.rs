@@ -40,13 +40,11 @@ impl RequestArgs {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// Returns the remaining wait; `None` is unlimited.
     pub fn left(&self, waited: Duration) -> Option<Duration> {
         let wait = if self.only_try { Some(Duration::ZERO) } else { self.wait };
         wait.map(|wait| wait.saturating_sub(waited))
     }
 
-    /// Builds the request, with the remaining wait.
     pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
         let request = self.slots.into_iter().fold(request, Request::slots);
@@ -83,7 +81,6 @@ impl AgentArgs {
         self.named().is_ok_and(|named| named.is_some())
     }
 
-    /// Returns the named agent, or this machine's, which is started if necessary.
     pub async fn agent(&self) -> Result<Client> {
         match self.named()? {
             Some(endpoint) => self.at(endpoint),
@@ -91,7 +88,6 @@ impl AgentArgs {
         }
     }
 
-    /// Returns the named agent, or this machine's if it is running.
     pub fn present(&self) -> Result<Option<Client>> {
         let endpoint = self.named()?.map_or_else(start::present, |endpoint| Ok(Some(endpoint)))?;
         endpoint.map(|endpoint| self.at(endpoint)).transpose()
@@ -122,7 +118,6 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// Reads a bearer token from a file, which only its owner may access.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
     let mode = private::mode(&std::fs::metadata(path).map_err(unusable)?);
@@ -270,7 +265,6 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     held.done(&Released {})
 }
 
-/// Formats a grant for `eval`. Only the name may need escaping.
 fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
@@ -280,7 +274,6 @@ fn variables(granted: &Granted) -> String {
     )
 }
 
-/// Prints a result in one write.
 pub fn print(text: &str) -> Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -31,7 +31,6 @@ use crate::{Error, Result, duration};
 use actor::Actor;
 use workload::{Plan, Workload};
 
-/// The names of the resources. The first one is requested most.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +40,6 @@ Examples:
 
 /// The connection limit of the page. A browser opens six.
 const MOST_CONNECTIONS: usize = 256;
-/// How long the peers may take to leave.
 const GOODBYE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How many directories of killed demos are tried.
@@ -264,7 +262,6 @@ impl Stage {
         Err(refused("no peer is running and connected: bring one back".to_owned()))
     }
 
-    /// Stops all peers. Kills those that do not leave in time.
     async fn end(&self) {
         self.clients.send_replace(0);
         let leave = self.actors.iter().map(async |actor| {
@@ -319,7 +316,6 @@ fn refused(message: String) -> peerlock::Error {
     peerlock::Error::Refused { class: Class::BadRequest, message }
 }
 
-/// The temporary directory of a demo, removed when dropped.
 struct Dir(PathBuf);
 
 impl Dir {

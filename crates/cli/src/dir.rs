@@ -31,7 +31,6 @@ use crate::{Error, Result};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than [`is_taken`] holds the lock.
 const CHECK: Duration = Duration::from_millis(200);
-/// The log of an agent that a command started.
 pub const LOG: &str = "agent.log";
 /// The size from which a log is rotated when an agent starts.
 pub const LONGEST_LOG: u64 = 1 << 20;
@@ -55,7 +54,6 @@ const SHARED: [(u32, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
-/// The lock of a data directory, released when dropped.
 pub struct DataDir {
     lock: Flock<File>,
 }
@@ -118,7 +116,6 @@ fn machine() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// Returns the machine in the text of `agent.lock`, unless the agent exited cleanly.
 fn left_open(text: &str) -> Option<&str> {
     let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
     machine.filter(|_| text.lines().all(|line| line != ENDED))
@@ -160,7 +157,6 @@ pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }
 
-/// Returns whether an agent is running with this directory.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
 }
@@ -247,7 +243,7 @@ fn overflow_uid() -> u32 {
     text.trim().parse().unwrap_or(65_534)
 }
 
-/// Checks the owner, which may be root, and the mode.
+/// Root may own it, too.
 fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
         (0, true) => Ok(()),

@@ -218,7 +218,6 @@ pub mod exit {
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,
-            // System errors, and variants of later versions.
             _ => SYSTEM,
         }
     }
@@ -229,7 +228,6 @@ pub mod exit {
         peerlock_console::after_parsing(Cli::command(), error, hint).unwrap_or_else(|error| after(&error.into()))
     }
 
-    /// Returns a hint if the `--` before the command of `run` is missing.
     fn missing_dashes(error: &clap::Error) -> Option<String> {
         let mut typed = std::env::args_os().skip(1);
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {

@@ -55,7 +55,6 @@ pub struct Kind {
     pub any_port: bool,
     pub is_local: bool,
     pub dir: Option<(Store, Known)>,
-    /// The takeover file, and the predecessor's grants in it.
     pub grants: Option<(GrantFile, Option<Predecessor>)>,
     /// How many agents create a cluster.
     pub expect: Option<usize>,
@@ -72,7 +71,6 @@ pub struct Prepared {
 pub struct LocalPeer {
     pub peer: Peer,
     pub secret: PathBuf,
-    /// Whether this peer has created its cluster.
     pub is_first: bool,
 }
 
@@ -114,13 +112,12 @@ impl PeerArgs {
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
     }
 
-    /// Queries the clusters of the `--join` hosts, with the identity of the future peer.
     pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
         let (_, secret) = self.secret(&self.data_dir()?, true)?;
         Ok(peerlock::probe(self.address(false, false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
-    /// Loads the secret. Creates it only for a new cluster in the data directory.
+    /// Creates the secret only for a new cluster in the data directory.
     fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
@@ -170,7 +167,6 @@ impl Prepared {
 }
 
 impl LocalPeer {
-    /// Returns the address for other machines, as far as it is known.
     pub fn address(&self) -> SocketAddr {
         let advertised = self.peer.advertised();
         net::dialable(advertised).first().copied().unwrap_or(advertised)

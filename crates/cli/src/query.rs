@@ -115,7 +115,6 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
             && !options.query.json
             && !hosts.contains_key(peer)
         {
-            // A new peer's name may be unknown.
             let known = client.peers().await.unwrap_or_default();
             hosts.extend(known.into_iter().filter(|peer| !peer.name.is_empty()).map(|peer| (peer.peer, peer.name)));
         }
@@ -125,7 +124,7 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats a table with aligned columns. Escapes control characters, since labels come from other members.
+/// Escapes control characters, since labels come from other members.
 pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows = rows.into_iter().map(|row| row.map(|cell| visible(&cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_uppercase)).chain(rows).collect();
@@ -178,7 +177,7 @@ fn holder(slot: &SlotView) -> [String; PLACES.len()] {
     [place, client.fencing, client.age, ends, host, client.pid, client.label]
 }
 
-/// The cells of a client. The label is `?` if its host has not reported it.
+/// The label is `?` if the host has not reported it.
 struct Cells {
     label: String,
     pid: String,

@@ -36,7 +36,6 @@ const HELD: &str = "PEERLOCK_HELD";
 
 /// How long to wait for the confirmation of a release. The exit of this process releases the slot, too.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long a request waits for a next agent.
 const ABSENT: Duration = Duration::from_secs(30);
 /// How long to wait for an agent that exited between its discovery and the first request, if no time is left.
 const RESTARTS: Duration = Duration::from_secs(3);
@@ -126,7 +125,6 @@ enum WhenLost {
 }
 
 enum Run {
-    /// The command has exited, or could not be started.
     Ended(Outcome),
     /// A signal arrived before the command was started.
     Interrupted(Outcome),
@@ -215,11 +213,9 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 
-/// The channels from the renewals to the supervision of the command.
 struct Renewal {
     lease: LeaseTimes,
     end: watch::Sender<Moment>,
-    /// The connection that the slot belongs to.
     opened: Option<watch::Sender<Arc<OwnedFd>>>,
 }
 
@@ -325,7 +321,6 @@ impl Options {
         }
     }
 
-    /// Waits for the next agent, or starts it.
     async fn await_successor(&self, client: &Client, left: Duration) {
         match client {
             Client::Agent(_) if self.agent.is_named() => sleep(INTERVAL).await,

@@ -142,7 +142,6 @@ impl App {
 
     /// Resolves when the agent is drained.
     pub async fn drained(&self) {
-        // The sender lives as long as `self`.
         _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
     }
 

@@ -67,7 +67,6 @@ struct Shared {
     users: watch::Sender<()>,
 }
 
-/// Idle connections.
 #[derive(Debug, Default)]
 struct Idle {
     connections: Vec<Connection>,
@@ -187,7 +186,6 @@ impl Agent {
             return self.get(&(path + &query(&fields))).await;
         }
         match verb.into() {
-            // The agent answers when the holder has stopped.
             Operation::Revoke(_) => self.fetch(Method::POST, &path, Some(&fields)).await,
             _ => self.ask(Method::POST, &path, Some(&fields)).await,
         }
@@ -248,7 +246,7 @@ impl Agent {
         timeout(limit, outcome).await.unwrap_or_else(|_| Err(mute()))
     }
 
-    /// Sends a request and reads its whole answer, after which the connection is idle.
+    /// Sends a request and reads its whole answer, so that the connection is idle again.
     async fn fetch<T: DeserializeOwned>(
         &self,
         method: Method,

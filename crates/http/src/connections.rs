@@ -12,7 +12,6 @@ pub struct Site {
     pub(crate) connections: std::sync::Arc<Connections>,
 }
 
-/// The connections of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     /// Set at shutdown. The process waits for each task that has a receiver.

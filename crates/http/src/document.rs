@@ -9,7 +9,6 @@ use utoipa::{Modify, OpenApi};
 
 /// The longest name of a resource, in bytes; a name has no more characters than bytes.
 const LONGEST_NAME: usize = 255;
-/// The description of every error response.
 const REFUSED: &str = "The request failed and holds nothing: `error` is the reason for programs, \
                        `message` for people";
 
@@ -92,7 +91,6 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
 }
 
-/// Converts `peer_up` to `PeerUp`.
 fn camel(name: &str) -> String {
     let words = name.split('_').filter_map(|word| Some((word.chars().next()?, word.get(1..)?)));
     words.map(|(first, rest)| format!("{}{rest}", first.to_ascii_uppercase())).collect()

@@ -161,7 +161,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns each error of an agent, with its status and the exit code of a command that receives it.
     fn all() -> Vec<(Error, u16, u8)> {
         let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };

@@ -72,7 +72,7 @@ impl Hold {
         })
     }
 
-    /// Returns the next line; `None` at the end. Cancel-safe.
+    /// Cancel-safe.
     async fn next(&mut self) -> Option<Line> {
         match &mut self.stage {
             Stage::Waiting { acquire, progress, asked } => {

@@ -21,7 +21,6 @@ use crate::Failure;
 
 /// The longest body, many times the longest valid one.
 const MOST_BYTES: usize = 16 * 1024;
-/// Time limit for receiving a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Passes a request on once all of it has arrived, even if its body is not needed: a client that is still sending when
@@ -47,7 +46,6 @@ async fn collect(body: Body) -> Result<Bytes, Failure> {
     Ok(bytes.into())
 }
 
-/// Reads a body to its end, piece by piece.
 async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
     let mut body = Limited::new(body, MOST_BYTES);
     let all = async {

@@ -261,7 +261,6 @@ mod tests {
             "though others come before it"
         );
         assert_eq!(chosen(&known(many(0))), first);
-        // Forgotten resources make room for others.
         let next = chosen(&known(many(100)));
         assert_eq!((next.len(), &next[0][..], next.last().map(|last| &last[..])), (MOST_RESOURCES, "0100", Some("m")));
     }

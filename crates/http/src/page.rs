@@ -19,7 +19,6 @@ const FILES: [File; 9] = [
     ("/assets/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
 ];
 
-/// Served by a demo only.
 const CONTROLS: File = ("/assets/controls.js", "text/javascript; charset=utf-8", include_str!("../web/controls.js"));
 
 /// Permits only the page's own files, and no embedding.

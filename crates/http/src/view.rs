@@ -23,7 +23,6 @@ use crate::waits::{Second, Waits};
 use crate::watch::{Found, Watch};
 use crate::{DemoState, Failure};
 
-/// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
 /// The message for a resource in recovery of which this peer knows nothing else.
 const RECOVERING: &str = "A participating peer has died, or the capacity was changed: counting the tokens.";
@@ -359,7 +358,6 @@ mod tests {
         PeerId::new(number)
     }
 
-    /// Returns a peer with one holder per slot, with tickets from 1, and one waiter.
     fn observed(number: u64, slots: &[u32], queue: Option<Vec<TicketView>>) -> Found {
         let client = |ticket, slot: Option<u32>| {
             let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
@@ -376,7 +374,6 @@ mod tests {
         Found { inspection, health: health(slots.len(), None) }
     }
 
-    /// Returns the health of a peer with this many holders and one waiter.
     fn health(holding: usize, stall: Option<&str>) -> Health {
         let stall = stall.map(|why| json!({ "since_ms": 1, "missing": [], "why": why }));
         let resource =

@@ -18,7 +18,6 @@ use crate::waits::Waits;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time limit for a peer of this process. A frozen one does not answer.
 const SOON: Duration = Duration::from_millis(500);
-/// Limit of resources with recorded waits.
 const MOST_RESOURCES: usize = 1000;
 /// How long the list of all resources is reused: it takes a query of the registry, and many pages may be open.
 const LISTED: Duration = Duration::from_secs(2);
@@ -102,7 +101,6 @@ impl Watch {
         }
         let mut listed = self.listed.lock().await;
         if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LISTED) {
-            // Without a quorum, keep the previous list.
             let before = || listed.as_ref().map(|(_, before)| before.clone()).unwrap_or_default();
             let all = timeout(PATIENCE, service.list(Listing::default()))
                 .await
@@ -121,7 +119,6 @@ async fn look(service: &Service) -> Option<Found> {
     Some(Found { inspection: inspection.ok()?, health: health.ok()? })
 }
 
-/// Returns all peers from the registry; if it does not answer, those that this peer knows.
 async fn known(service: &Service) -> Vec<PeerView> {
     match timeout(SOON, service.cluster()).await {
         Ok(Ok(cluster)) => cluster.peers,

@@ -19,7 +19,6 @@ type Raw = BufReader<Box<dyn Stream>>;
 
 /// A superfluous newline, which some clients send.
 const TOO_MANY: &str = "\n";
-/// A pipelined request.
 const NEXT: &str = "GET /v1/peers HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Sends a request about `a` and more bytes on a plain connection.
@@ -62,7 +61,6 @@ async fn extra_byte_does_not_hide_a_holders_disconnect() {
             drop(waits);
             stand.until("withdrawn", |shown| shown.queue.len() == 1).await;
             if endpoint == &stand.tcp {
-                // A slot held over TCP does not become free with its connection.
                 break;
             }
             drop(inside);
@@ -176,7 +174,6 @@ async fn extra_byte_does_not_keep_a_request_queued() {
     }
 }
 
-/// Closing the sending half withdraws the request.
 #[tokio::test]
 async fn half_closed_client_leaves_the_queue() {
     let stand = Stand::start().await;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::Stand;
 use peerlock_service::Request;
 
-/// A metric family.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,

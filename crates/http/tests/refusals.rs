@@ -98,7 +98,7 @@ async fn differently_encoded_names_are_equal() {
     }
 }
 
-/// A page of another site must not release a grant, whichever host name it uses for this machine.
+/// Whichever host name the page uses for this machine.
 #[tokio::test]
 async fn foreign_web_pages_are_refused() {
     let stand = Stand::start().await;

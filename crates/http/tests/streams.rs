@@ -66,7 +66,6 @@ async fn slow_reader_receives_the_number_of_missed_events() {
     assert!(observed > 0 && missed > 1000, "{observed} {missed}");
 }
 
-/// Returns this many events of these kinds, with their IDs.
 async fn received(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut stream = UnixStream::connect(path).await.unwrap();
@@ -227,12 +226,10 @@ async fn socket_admits_only_its_owner() {
     drop(listener);
     assert!(!path.exists());
 
-    // The socket of a killed agent remains.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
 
-    // Another file replaces the socket.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "precious").unwrap();
     drop(listener);

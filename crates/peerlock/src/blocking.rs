@@ -24,7 +24,6 @@ use tokio::time::timeout;
 
 use crate::{Agent, PeerBuilder, StartError};
 
-/// How long a peer may take to leave when its last handle is dropped.
 const LEAVING: Duration = Duration::from_secs(10);
 
 /// Writes methods that wait for the method of [`crate::Client`] with the same name.

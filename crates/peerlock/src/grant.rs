@@ -27,7 +27,6 @@ enum Backing {
     Agent(AgentGrant),
 }
 
-/// A grant of an agent, whose lease a task renews.
 #[derive(Debug)]
 struct AgentGrant {
     lease: watch::Receiver<LeaseStatus>,

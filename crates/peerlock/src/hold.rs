@@ -46,7 +46,6 @@ enum Holder {
     Agent(AgentSlot),
 }
 
-/// A slot of an agent. Dropping it releases the slot.
 #[derive(Debug)]
 struct AgentSlot {
     agent: Agent,

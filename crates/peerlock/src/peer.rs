@@ -324,7 +324,6 @@ async fn resolve(name: &str) -> io::Result<Vec<String>> {
     if addresses.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
 }
 
-/// Adds the default port if a host has none.
 fn with_port(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
@@ -358,7 +357,6 @@ mod tests {
         ] {
             assert_eq!(is_own(other, listens.parse().unwrap()), own, "{other} at {listens}");
         }
-        // One name with an address is enough.
         let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];
         assert_eq!(resolve_all(&names).await.unwrap().concat(), ["127.0.0.1:9"]);
     }

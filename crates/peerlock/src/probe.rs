@@ -22,13 +22,11 @@ use tokio::time::{sleep, timeout};
 use crate::StartError;
 use crate::peer::{is_own, resolve_all};
 
-/// The timeout of a connection.
 const CONNECTS: Duration = Duration::from_secs(2);
 /// The timeout of the hello from a connected host.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The same for a host with a smaller ID, which gives up before this one if it probes, too.
 const GOES_FIRST: Duration = Duration::from_secs(5);
-/// The interval at which timeouts are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The result for a `--join` address.
@@ -52,7 +50,6 @@ pub enum Answer {
     Unreached,
 }
 
-/// The progress of a probe.
 #[derive(Clone, Copy)]
 enum State {
     Dialling,
@@ -117,7 +114,6 @@ pub async fn probe(
         .collect())
 }
 
-/// Records an event of the network.
 fn record(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
     let of = |hosts: &mut BTreeMap<SocketAddr, State>, peer: PeerId, next: State| {
         for state in hosts.values_mut() {

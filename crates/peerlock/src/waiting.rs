@@ -6,7 +6,6 @@ use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Error, Granted, Moment, Progress, Request};
 
-/// How long to wait for the next agent to start.
 const ABSENT: Duration = Duration::from_secs(30);
 
 /// Waits for a slot. If the agent ends, repeats the request at the next one with the remaining wait, and calls `absent`

@@ -14,7 +14,6 @@ use tokio::runtime::Builder;
 /// A timeout that a loaded machine does not reach, shorter than the leases.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts an agent in another thread.
 fn agent(path: PathBuf) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

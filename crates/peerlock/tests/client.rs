@@ -12,10 +12,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A peer without sockets, and an agent of it.
 struct Stand {
     peer: Peer,
     agent: Agent,

@@ -10,7 +10,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Answers every request of a holder but `resume`. Passes on the connections of `hold`, `resume` and `release`.

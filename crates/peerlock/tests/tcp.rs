@@ -12,7 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -24,7 +23,6 @@ struct Stand {
     cut: broadcast::Sender<Cut>,
 }
 
-/// A fault of the proxy's connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
     /// Ends the agent's side. The client's side stays open and silent.
@@ -51,7 +49,6 @@ impl Stand {
         Self { service, app, endpoint, behind, cut }
     }
 
-    /// Returns a client that uses the proxy.
     fn remote(&self) -> Client {
         Agent::at(self.endpoint.clone(), Some(Token::new(TOKEN).unwrap())).client()
     }

@@ -17,12 +17,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const SECRET: &str = "LOAD_SECRET";
 const VOTERS: usize = 5;
 const AT_ONCE: usize = 16;
-/// The number of peers that hand over one slot.
 const HANDING: usize = 32;
 const NAMES: usize = 1000;
 /// A number of peers that are all connected with each other.
 const FEW: usize = 8;
-/// How long all voters are frozen: longer than a session.
 const FROZEN: Duration = Duration::from_secs(25);
 
 fn main() -> Result<(), Failure> {
@@ -36,7 +34,7 @@ fn main() -> Result<(), Failure> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // For comparison: clusters of only the peers that hand over.
+    // For comparison: clusters that have only the peers that hand over.
     for handing in [FEW, HANDING] {
         let mut few = start(handing, processes.min(handing), &secret)?;
         hand_on(&mut few, handing, seconds)?;
@@ -111,7 +109,6 @@ fn ask_all(all: &mut [Process], question: &str) -> Result<Vec<String>, Failure> 
     all.iter_mut().map(Process::receive).collect()
 }
 
-/// A process with some of the peers.
 struct Process {
     child: Child,
     say: ChildStdin,
@@ -290,7 +287,6 @@ async fn relayed(services: &[Service]) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Returns the processor time of this process, in seconds.
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(')').next().ok_or("no name")?;

@@ -154,7 +154,6 @@ impl<T: Transport> Driver<T> {
                     set = None;
                     self.wake();
                 }
-                // All ready tasks have run.
                 () = yield_now(), if self.unhurried.is_some() => {
                     in_a_row = 0;
                     self.flush();
@@ -299,7 +298,6 @@ impl<T: Transport> Driver<T> {
                 let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
-            // The time is read only if there are receivers.
             Effect::Event(_) if self.events.receiver_count() == 0 => {}
             Effect::Event(event) => {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -175,7 +175,6 @@ impl Ledger {
         }
     }
 
-    /// Returns whether no lease lasts longer than the session.
     fn ends_in_time(&self, now: Moment) -> bool {
         let latest = self.session.map_or(now, |(.., ttl)| now + Duration::from_nanos(ttl.span().as_nanos()));
         self.grants.values().all(|record| record.until.as_nanos() <= latest.nanos())
@@ -198,7 +197,6 @@ pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> P
     predecessor
 }
 
-/// Converts the times to the machine's clock.
 pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> JournalEntry {
     let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(clock_start.nanos()));
     match journal_entry {
@@ -423,7 +421,6 @@ mod tests {
             };
             assert_eq!(record.since.as_nanos(), since, "not after its last renewal");
         }
-        // Unknown fields are ignored.
         let more = text.replace("\"since\"", "\"whence\":1,\"since\"");
         assert!(serde_json::from_str::<Line>(&more).is_ok());
     }

@@ -11,15 +11,12 @@ use peerlock_node::{SHORTEST_TTL, Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
-/// The default lease.
 const TTL: Duration = Duration::from_secs(30);
 /// The longest label or request ID, in bytes.
 const MOST_TEXT: usize = 1024;
 
-/// The longest lease of a detached grant.
 const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// This peer renews it.

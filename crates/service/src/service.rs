@@ -28,7 +28,6 @@ use crate::{
 
 /// The number of events buffered for a slow receiver.
 const EVENTS: usize = 4096;
-/// The default session length.
 const SESSION: Duration = Duration::from_secs(15);
 /// The limits of the session length. The longest is our choice: the slots of a host that disappears are unavailable for
 /// that long, and a recovered cluster grants nothing for as long.
@@ -39,7 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A peer that knows its cluster serves clients after this long even without a session. Our choice: shorter than a
 /// client waits for an answer, so that the answer names the missing voters.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// The interval of queries for a grant of an earlier process.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A peer with its clients. Clones are handles of the same peer. It leaves when the last handle and the last grant are
@@ -397,7 +395,6 @@ impl Service {
         self.reply::<V>(operation).await
     }
 
-    /// Returns the host whose client has this fencing number, if there is one.
     async fn holder(&self, name: &Name, fencing: u64) -> Result<Option<PeerId>, Error> {
         let show = Show { name: name.clone() };
         let details: ResourceDetails = self.reply::<Show>(show.into()).await?;

@@ -47,7 +47,6 @@ pub(crate) enum Stored {
     Belongs,
 }
 
-/// A change of the file `cluster`.
 enum Change {
     Belongs(ClusterId),
     Members(Vec<String>),
@@ -322,7 +321,6 @@ fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
     replace_file(path, &format!("{id}\n{lines}"))
 }
 
-/// Replaces a file atomically and durably.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;

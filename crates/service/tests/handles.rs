@@ -20,7 +20,6 @@ async fn start(network: &Network, number: u64) -> (Service, Clock) {
     (builder.start(network.endpoint(PeerId::new(number))).await.unwrap(), clock)
 }
 
-/// Starts peers on a network with delays up to 2 ms.
 async fn peers(number: u64, seed: u64) -> Vec<Service> {
     let network = Network::new(seed);
     network.delay(Duration::from_micros(50), Duration::from_millis(2));

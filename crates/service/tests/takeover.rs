@@ -17,7 +17,6 @@ const CLUSTER: ClusterId = ClusterId::new(1);
 const VOTER: PeerId = PeerId::new(1);
 const HOST: PeerId = PeerId::new(2);
 
-/// A voter, and a host whose processes take over from each other.
 struct World {
     network: Network,
     clock: Clock,
@@ -93,7 +92,6 @@ async fn dropped_resume_does_not_release_the_slot() {
     drop(answered);
     let early = timeout(SESSION / 2, next).await;
     assert!(early.is_err(), "granted too early: {early:?}");
-    // Dropping a later resume's grant releases it.
     let resumed = second.resume(name, id).await.unwrap();
     assert!(resumed.deadline() > until);
     drop(resumed);
@@ -101,7 +99,6 @@ async fn dropped_resume_does_not_release_the_slot() {
     drop((first, held));
 }
 
-/// The session opens during a renewal, before the earlier grants are known.
 #[tokio::test(start_paused = true)]
 async fn renewal_before_grants_are_known_is_not_answered_stopped() {
     let mut world = World::new("returned").await;

@@ -11,7 +11,6 @@ use crate::client::token;
 pub struct AgentFiles {
     pub secret: PathBuf,
     pub keyring: Keyring,
-    /// The token file, and the listeners that use it.
     pub token: Option<(PathBuf, Vec<TokenInForce>)>,
 }
 

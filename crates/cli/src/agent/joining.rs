@@ -8,7 +8,6 @@ use peerlock::{Answer, ClusterId, GrantFile, Predecessor, Probe, StartError};
 use crate::say::say;
 use crate::{Error, Result};
 
-/// The cluster of the data directory.
 pub struct Own<'a> {
     pub dir: &'a Path,
     pub cluster: ClusterId,
@@ -38,7 +37,6 @@ impl<'a> Own<'a> {
         Ok(())
     }
 
-    /// Returns the address and ID of the cluster to join instead, if any.
     fn leaves_for(&self, probes: &[Probe]) -> Result<Option<(String, ClusterId)>> {
         let is_ours = |id: ClusterId| id == self.cluster || id.follows(self.cluster) || self.cluster.follows(id);
         let clusters = || {
@@ -62,7 +60,6 @@ impl<'a> Own<'a> {
         match (self.is_alone, self.is_held) {
             (true, false) => Ok(Some((address, theirs))),
             (true, true) => Err(Error::HeldInOwnCluster { address, ours, theirs: theirs_text }),
-            // Hosts without an answer may be members of this cluster.
             (false, _) if probes.iter().any(|probe| !matches!(probe.answer, Answer::Cluster(_))) => Ok(None),
             (false, _) => Err(Error::JoinElsewhere { address, path: path(), ours, theirs: theirs_text }),
         }

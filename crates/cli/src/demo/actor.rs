@@ -25,9 +25,7 @@ use crate::{Error, Result};
 /// Shorter than the default, so that a restored peer reconnects soon.
 const REDIAL: Duration = Duration::from_secs(1);
 
-/// A peer of a demo, running or killed.
 pub struct Actor {
-    /// The peer's number, from 1.
     pub number: usize,
     pub dir: PathBuf,
     /// Port 0 at first: any free port.
@@ -39,7 +37,6 @@ pub struct Actor {
     pub running: Option<Running>,
 }
 
-/// A running or frozen peer.
 pub struct Running {
     pub service: Service,
     runtime: Handle,

@@ -26,7 +26,6 @@ pub struct Plan {
 }
 
 impl Workload {
-    /// Runs the current number of clients, until the sender of that number is dropped.
     pub async fn live(mut self, service: &Service, number: usize) {
         let (mut clients, mut all) = (JoinSet::new(), Vec::new());
         loop {
@@ -49,14 +48,12 @@ async fn request_and_release(service: Service, label: String, plan: Plan) {
     let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
     loop {
         pause(&mut rng, plan.think).await;
-        // The first resource is requested most, for a longer queue.
         let name = &*plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
         match service.acquire(Request::new(name).label(&*label)).await {
             Ok(grant) => {
                 plan.grants.fetch_add(1, Ordering::Relaxed);
                 tokio::select! {
                     () = pause(&mut rng, plan.hold) => {}
-                    // The slot may be granted to another client, so work stops.
                     () = grant.lost() => {}
                 }
                 _ = grant.release().await;

@@ -43,7 +43,6 @@ pub struct Rates {
 
 pub enum AgentState {
     Running(Box<Running>),
-    /// The agent exists, but gives no valid answer.
     Unresponsive {
         endpoint: String,
         why: String,
@@ -59,7 +58,6 @@ pub struct Running {
     pub about: AgentView,
     pub cluster: ClusterView,
     pub resources: std::result::Result<Vec<ResourceView>, Refusal>,
-    /// Errors of queries for stalled resources.
     pub stalled: Vec<(String, Refusal)>,
 }
 
@@ -75,7 +73,6 @@ pub struct Dir {
     pub known: std::result::Result<Known, String>,
     /// The size of the registry file, and its damage unless an agent is running.
     pub registry: Option<(u64, Option<String>)>,
-    /// Why this user cannot write to the directory.
     pub unwritable: Option<io::Error>,
     /// In bytes.
     pub free: Option<u64>,
@@ -160,7 +157,6 @@ async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> 
 fn inspect(path: &Path, is_running: bool) -> Dir {
     let last = dir::last(path);
     let registry = fs::metadata(path.join("registry")).ok().map(|file| {
-        // A running agent writes to the file.
         let bytes = if is_running { None } else { fs::read(path.join("registry")).ok() };
         let damage = bytes.and_then(|bytes| peerlock_registry::file::read(&bytes).err());
         (file.len(), damage.map(|damage| damage.to_string()))

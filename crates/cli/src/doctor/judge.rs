@@ -8,9 +8,7 @@ use peerlock_types::roughly;
 use super::evidence::{AgentState, Dir, Evidence, Rates, Running};
 use super::{Finding, Level};
 
-/// Less free space than this is a warning.
 const LITTLE: u64 = 256 << 20;
-/// Less free space than this is bad.
 const NOTHING: u64 = 16 << 20;
 /// The longest recovery that the expiry of a session explains.
 const LONG: Duration = Duration::from_secs(120);
@@ -22,7 +20,6 @@ const SLEWED: u64 = 1000;
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// Returns all findings, the most general first.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![agent(&evidence.agent, evidence.dir.as_ref())];
     if let AgentState::Running(running) = &evidence.agent {
@@ -214,7 +211,6 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     let voters: Vec<&PeerView> = cluster.peers.iter().filter(votes).collect();
     let (up, gone): (Vec<&PeerView>, Vec<&PeerView>) = voters.iter().partition(|peer| peer.up);
     let name = |peer: &PeerView| match peer.voter {
-        // The leader is known only while it is connected.
         Voter::Leads if peer.up => format!("{} (leads)", called(peer)),
         _ => called(peer),
     };

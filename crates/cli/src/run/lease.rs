@@ -14,7 +14,6 @@ use peerlock_supervise::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
     pub ttl: Duration,
-    /// The time between SIGTERM and the end of the lease.
     pub grace: Duration,
     /// The time between SIGKILL and the end of the lease, for the killed process to exit.
     pub margin: Duration,

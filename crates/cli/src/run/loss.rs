@@ -28,7 +28,6 @@ impl<'a> Loss<'a> {
         Self { show, endpoint, why: RefCell::default(), notified, renewed: Cell::new(Moment::now()), is_absent }
     }
 
-    /// Records that a renewal sent at `asked` was confirmed.
     pub fn renewed(&self, asked: Moment) {
         self.renewed.set(asked);
         self.is_absent.set(false);
@@ -43,7 +42,6 @@ impl<'a> Loss<'a> {
         self.why.replace(Some(why));
     }
 
-    /// Reports the reason; without one, the missing renewals.
     pub fn notify(&self) {
         if !self.notified.replace(true) {
             self.show.lost(&self.why.take().unwrap_or_else(|| self.missing_renewals()));

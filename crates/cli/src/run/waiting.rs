@@ -42,7 +42,6 @@ impl WaitingLine {
             // Most requests are granted at once: nothing is drawn before there is a position.
             if self.progress.get().is_some() {
                 if tick % ASKED == 1 {
-                    // If the query fails, the previous holder remains.
                     if let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await {
                         self.holder.replace(longest_holder(&details));
                     }

@@ -38,7 +38,6 @@ impl Stand {
         Self::with(1024, LONGEST_LEASE).await
     }
 
-    /// Starts an agent with these limits of connections and leases.
     pub async fn with(most: usize, longest_lease: Duration) -> Self {
         let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -54,7 +53,6 @@ impl Stand {
         Self { directory, service, unix, tcp, app, stop: Some(stop), server }
     }
 
-    /// Returns a new client of the Unix socket, with its own connections.
     pub fn unix(&self) -> Agent {
         Agent::new(self.unix.clone(), None)
     }
@@ -81,7 +79,6 @@ impl Stand {
         self.unix().show("a").await.unwrap()
     }
 
-    /// Waits until the resource `a` satisfies a condition.
     pub async fn until(&self, what: &str, is: impl Fn(&ResourceDetails) -> bool) {
         let looked = timeout(LONG, async {
             while !is(&self.show().await) {
@@ -92,7 +89,6 @@ impl Stand {
     }
 }
 
-/// A raw answer.
 pub struct Answer {
     pub status: u16,
     pub head: String,
