@@ -271,7 +271,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     };
     let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
-    // Before the lock, which would create the directory.
+    // Checked before the lock, which would create the directory.
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };

@@ -90,7 +90,6 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Returns the running agent of this machine, if any.
 fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
     let endpoint = match agent.named()? {
         Some(Endpoint::Tcp(address)) => {
@@ -235,11 +234,9 @@ async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<Str
     Ok(late.collect())
 }
 
-/// The secret by which another peer has connected to this agent.
 enum Proof {
     New,
     Old,
-    /// It is not connected.
     Away,
     /// It is connected, but has no link with this agent, which two hosts that do not vote need not have.
     Unknown,

@@ -38,7 +38,6 @@ const ADMITTED: Duration = Duration::from_secs(1);
 /// The pause before another attempt to reach an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
-/// Returns the agent of this user on this machine, and starts it if necessary.
 pub async fn agent() -> Result<Endpoint> {
     agent_and(if stderr().is_terminal() { Output::All } else { Output::Warnings }).await
 }
@@ -114,7 +113,6 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
     }
 }
 
-/// Returns the running agent that a command would use. Starts none.
 pub fn present() -> Result<Option<Endpoint>> {
     let (data_dir, socket) = locations()?;
     running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
@@ -127,7 +125,6 @@ fn locations() -> Result<(PathBuf, PathBuf)> {
     Ok((data_dir, socket))
 }
 
-/// Returns the running agent at this socket, or at the one that the data directory names.
 fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     let answers = |socket: &Path| UnixStream::connect(socket).is_ok();
     if answers(socket) {
@@ -182,7 +179,7 @@ async fn start(
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
     let (log, log_path) = dir::log(data_dir)?;
     let logged = log.metadata().map_err(unusable)?.len();
-    // Not the path of this program, where an upgrade may have put another one.
+    // Not this program's path, where an upgrade may have put another one.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));
@@ -270,7 +267,6 @@ fn last_message(log: &PathBuf, from: u64) -> Option<String> {
     message.or_else(|| text.lines().last()).map(ToOwned::to_owned)
 }
 
-/// Describes the exit of an agent with an empty log: the disk may be full.
 fn unlogged(code: u8) -> String {
     match code {
         exit::IO => "it could not write its files: free space on the disk of its data directory, or raise its limit \

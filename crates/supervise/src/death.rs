@@ -35,6 +35,6 @@ pub fn raise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         let target = if group == 0 { getpid() } else { Pid::from_raw(0) };
         let _cannot_fail = kill(target, signal);
     }
-    // The signal is ignored, or this is PID 1 of a container.
+    // Ignored, or this is PID 1 of a container.
     ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
 }

@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 
 /// Returns whether a group has a member that is not a zombie. Zombies are harmless, and may never be reaped.
 pub fn is_alive(group: Pid) -> bool {
-    // Any other error means that a member belongs to another user.
+    // Another error means that a member belongs to another user.
     killpg(group, None) != Err(Errno::ESRCH) && some_run(group, &stats())
 }
 

@@ -31,7 +31,6 @@ use crate::group::is_alive;
 
 pub const NAME: &str = "peerlock-guard";
 
-/// The width of each of the two numbers of a message.
 const WIDTH: usize = size_of::<u64>();
 
 /// The first and the longest interval of checks whether the group is empty. A member that cannot be killed may live for

@@ -73,7 +73,6 @@ impl Countdown {
         late
     }
 
-    /// Returns when the next action is due unless the lease is renewed.
     pub fn next(&self) -> Option<Moment> {
         match (self.stage, self.on_lost) {
             (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),

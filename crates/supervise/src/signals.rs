@@ -85,7 +85,6 @@ fn mask(name: Signal) -> u64 {
     1 << (name as i32 - 1)
 }
 
-/// Returns the mask of ignored signals in `/proc/self/status`.
 fn ignored(status: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)

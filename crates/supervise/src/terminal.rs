@@ -60,7 +60,6 @@ impl Terminal {
     pub fn take(&mut self) -> bool {
         let given = std::mem::take(&mut self.given);
         if given {
-            // Fails if the terminal is closed.
             let _gone = put_in_foreground(&self.tty, self.ours);
         }
         given
@@ -134,7 +133,6 @@ mod tests {
     fn stop_signal_decides_the_reaction() {
         use OnStop::{Give, GoOn, Leave, StopToo};
         use Signal::{SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
-        // (signal, ours, shell)
         let table = [
             (SIGTSTP, true, true, StopToo),
             (SIGTSTP, false, true, StopToo),

@@ -61,7 +61,6 @@ impl Browser {
         self.post("window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// Returns the warnings and errors of the console since the last call.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({ "type": "browser" }));
         let all = log.as_array().unwrap().iter();
@@ -108,7 +107,6 @@ impl Browser {
     }
 }
 
-/// Returns whether browser and driver are installed, after an attempt to install them.
 fn is_installed() -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap();

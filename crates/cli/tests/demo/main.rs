@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use browser::Browser;
 use serde_json::Value;
 
-/// Longer than any step takes on a machine with ten times the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Demo {
@@ -215,7 +214,6 @@ fn controls_of_a_peer_act_and_are_undone() {
 fn resource_is_found_by_search_and_by_address() {
     let Some(browser) = Browser::start() else { return };
     let demo = Demo::start(&["--peers", "3", "--resources", "64", "--for", "300s"]);
-    // The fragment of the URL already contains the token.
     let (_, token) = demo.page.split_once('#').unwrap();
     browser.open(&format!("{}&name=deploy-4", demo.page));
     let chosen =

@@ -25,7 +25,6 @@ struct Stay {
     from: u64,
     /// The release, the end of the lease, or the kill; `u64::MAX` if the log has none of them.
     to: u64,
-    /// The end of the lease unless it is renewed.
     lease: u64,
     /// When the client requested the slot, and when it received its first position.
     asked: Option<u64>,
@@ -35,7 +34,6 @@ struct Stay {
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub struct Summary {
     pub entries: BTreeMap<u64, usize>,
-    /// The client of each slot that was lost before its release.
     pub lost: Vec<u64>,
     pub failed: Vec<(u64, String)>,
     /// Clients that failed and exited, with the reason. Those in `failed` continued.
@@ -128,7 +126,6 @@ impl Log {
         }
     }
 
-    /// Returns the stays by their beginning, once all lines are read.
     fn stays(&self) -> Vec<Stay> {
         let mut stays = self.stays.clone();
         for stay in stays.iter_mut().filter(|stay| stay.to == u64::MAX) {

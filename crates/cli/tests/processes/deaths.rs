@@ -47,7 +47,6 @@ async fn killed_clients_free_slots_and_positions_at_once() {
     assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
 }
 
-/// Removes a client that holds a slot from these, and freezes it.
 async fn frozen_holder(world: &World, clients: &mut Vec<Process>) -> Process {
     let inside = until("a frozen holder", async || {
         for (index, client) in clients.iter().enumerate() {

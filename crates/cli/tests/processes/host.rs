@@ -182,7 +182,6 @@ async fn held_and_acquired_slots_outlive_a_killed_agent() {
         assert!(lines.next().await.is_err(), "the connection ended with the agent");
         agent = machine.agent(&[]);
         until("another agent", async || api.about().await.ok()).await;
-        // The agent knows both grants before their clients return.
         for name in ["held", "acquired"] {
             until("an answer", async || match api.show(name).await.ok()?.holders[0].free {
                 false => Some(()),

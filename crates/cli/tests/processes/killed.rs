@@ -60,7 +60,6 @@ async fn killed_run_is_dead_before_the_next_grant() {
     let file = world.path("pid");
     let (rounds, mut overlaps) = (rounds(5), 0);
     for _ in 0..rounds {
-        // On a busy machine the agent may lose its session.
         let (mut run, pid) = loop {
             let mut run = world.spawn(holder(&agent.socket, &file));
             let started = until("the worker", async || match fs::read_to_string(&file) {

@@ -60,7 +60,6 @@ async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     );
 }
 
-/// One agent, sometimes two at once, is killed every few seconds and restarted later.
 #[tokio::test]
 async fn random_agent_killed_every_few_seconds_recovers() {
     let (mut world, mut agents, clients) = at_work(8).await;
@@ -101,7 +100,6 @@ async fn cluster_stopped_under_load_continues() {
 #[derive(Clone, Copy, Debug)]
 enum Victims {
     Coordinator,
-    /// The agent of the second waiter.
     Waiter,
     Holder,
     WaiterAndHolder,

@@ -61,7 +61,6 @@ impl Network {
         ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
     }
 
-    /// Connects these machines by one bridge, and all others by the other.
     pub fn split(&self, there: &[usize]) {
         for machine in 1..=self.names.len() {
             let bridge = if there.contains(&machine) { "there" } else { "here" };
@@ -100,7 +99,6 @@ pub fn address(machine: usize) -> SocketAddr {
     format!("10.77.0.{machine}:7400").parse().unwrap()
 }
 
-/// Starts an agent on a machine, which listens on all addresses, with these further options.
 pub fn launch_on(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Started {
     let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
     let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");

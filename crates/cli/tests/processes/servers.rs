@@ -93,7 +93,6 @@ impl Server {
     }
 }
 
-/// Returns the page's blocks of commands, with the machines on which to run them.
 fn steps() -> Vec<(Vec<usize>, String)> {
     let mut steps = Vec::new();
     for (before, rest) in PAGE.split("```sh\n").zip(PAGE.split("```sh\n").skip(1)) {

@@ -73,7 +73,6 @@ pub fn entered(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
 }
 
-/// A machine without an agent.
 pub struct Machine {
     dir: TempDir,
 }
@@ -154,7 +153,6 @@ enum Next {
     AnotherRun,
 }
 
-/// Kills the agent repeatedly while twenty jobs run or wait.
 async fn jobs_outlive_their_agent(next: Next) {
     for round in 0..rounds(1) {
         let machine = Machine::new();

@@ -24,7 +24,6 @@ use super::secret::secret_of;
 /// The limit of every wait, which even a machine with ten times the load does not reach.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The shortest session that is reliable on a loaded machine.
 pub const SESSION: Duration = Duration::from_secs(3);
 
 /// Longer than any test: for leases that do not expire, and stays that a kill ends.
@@ -234,7 +233,6 @@ impl World {
         Started { process: self.spawn(command), socket, command: words }
     }
 
-    /// Restarts an agent without --join, and waits until it answers.
     pub async fn restart(&self, agent: Agent) -> Agent {
         self.answers(self.relaunch(agent)).await
     }
@@ -261,7 +259,6 @@ impl World {
         Started { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
-    /// Replaces a running agent by one of another program, as an upgrade does.
     pub async fn replace(&self, mut old: Agent, program: &Path) -> Agent {
         let mut command = old.command.clone();
         command[0] = program.into();
@@ -333,7 +330,6 @@ impl World {
         Process { child: command.spawn().unwrap(), number: self.clients }
     }
 
-    /// Kills a client, after a line in the log.
     pub fn kill(&self, client: &Process) {
         append(&self.log(), &format!("killed {} {}", now(), client.number));
         client.signal(Signal::SIGKILL);
@@ -381,7 +377,6 @@ pub fn api_at(socket: &Path) -> Api {
     Api::new(socket.to_str().unwrap().parse().unwrap(), None)
 }
 
-/// Waits until each of these clients has acquired three more slots. Panics if one has exited.
 pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) {
     let before = world.tally();
     for client in clients {

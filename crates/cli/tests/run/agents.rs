@@ -154,7 +154,6 @@ fn age_of_a_grant_survives_the_agent() {
 fn release_reaches_the_next_agent() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    // Commands never start an agent that --agent names.
     let mut job = dir.holder(&format!("--ttl 1h --agent {} r", dir.socket().display()));
     drop(agent);
     dir.touch("go");

@@ -83,7 +83,6 @@ fn agent_at(dir: &Dir, address: &str, secret: &str) -> (Running, String) {
     (agent, address.to_owned())
 }
 
-/// Checks the exit code of a command, and returns its standard error.
 fn refused(command: &mut Command, expected: i32) -> String {
     let (code, out, stderr) = Running::start(command).ends();
     assert_eq!(code, expected, "{out}\n{stderr}");
@@ -287,7 +286,6 @@ fn join_with_an_empty_directory_needs_the_secret() {
     assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing is created");
 }
 
-/// A small file system, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {

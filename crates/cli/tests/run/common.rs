@@ -80,7 +80,6 @@ impl Dir {
         self.path("agent.sock")
     }
 
-    /// Starts an agent, waits until it serves clients, and returns its address for other peers.
     pub fn agent(&self, options: &str) -> (Running, String) {
         let socket = self.socket();
         let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", socket.display());
@@ -100,7 +99,6 @@ impl Dir {
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// Returns the content of a file once its last line is complete.
     pub fn written(&self, name: &str) -> String {
         line(&self.path(name))
     }
@@ -132,7 +130,6 @@ impl Drop for Dir {
     }
 }
 
-/// A process under test, killed when dropped.
 pub struct Running {
     process: Child,
     out: Arc<Mutex<String>>,

@@ -193,7 +193,6 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
                 Running::start(&mut two.peerlock(&release)).ends_with(0);
             }
         }
-        // A slot whose release reached no agent is held until its lease expires.
         let _second = eventually("an agent that has joined", || {
             let mut second = agent_at(&two, "127.0.0.1:0", &options);
             let is_ready = |agent: &Running| agent.stderr().contains(" ready");

@@ -130,7 +130,6 @@ fn command_of_a_frozen_agent_is_killed() {
     let pid = dir.written("pid");
     agent.send(Signal::SIGSTOP);
     eventually("the end of the command", || is_gone(&pid).then_some(()));
-    // The attempt to release the slot is limited.
     first.ends_with(76);
     assert!(first.lost_reason(&["broken"]).contains("no renewal of the lease was confirmed for"));
     agent.send(Signal::SIGCONT);
@@ -158,7 +157,6 @@ fn limited_wait_at_a_frozen_agent_ends() {
 fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    // Commands never start an agent that --agent names.
     let agent_there = format!("--agent {}", dir.socket().display());
     let mut first = dir.run(&format!("--ttl 2s {agent_there} r"), &sleeps(&dir, "pid"));
     let pid = dir.written("pid");

@@ -35,7 +35,6 @@ impl Dir {
         });
     }
 
-    /// Like `scp -p`.
     fn copy_secret_to(&self, other: &Self) {
         fs::create_dir_all(other.path("data")).unwrap();
         fs::copy(self.path("data/secret"), other.path("data/secret")).unwrap();
@@ -79,7 +78,6 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     assert!(code == 75 && output.contains("has proved only the old one"), "{code} {output}");
     assert!(one.ends("doctor").1.contains("proved only the old one"));
 
-    // One host reloads on a signal, while another is down.
     third.send(Signal::SIGTERM);
     third.ends_with(0);
     one.copy_secret_to(&two);

@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Returns the same secret whenever the name is the same.
 pub fn secret_of(name: &str) -> String {
     let part = |number: u8| {
         let mut hasher = DefaultHasher::new();

@@ -128,7 +128,6 @@ fn waiting_line_is_not_drawn_in_the_background() {
     let lines = "set -m; \"$PEERLOCK\" run backup -- echo running & read key; echo now; fg %1 >/dev/null";
     let (mut script, mut keys, observed) = script(&dir, &["bash"], lines);
     eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
-    // Another run draws its line meanwhile.
     let (mut second, witness) = on_a_terminal(&dir, "backup");
     shows(&witness, "; waited 2 s");
     assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());

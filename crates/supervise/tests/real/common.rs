@@ -71,7 +71,6 @@ pub fn send(process: Pid, signal: Signal) {
     kill(process, signal).unwrap();
 }
 
-/// Kills a process at the end of the test, even if it fails.
 pub struct Ends(pub Pid);
 
 impl Drop for Ends {
