@@ -19,8 +19,9 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is safe
-//! like Sigma, if fewer than 2m − n replicas are reset or move within any lease time.
+//! **Safety.** The votes are [Sigma's](crate::sigma), and only replicas give them. Entries and partial queues determine
+//! which requests reach a replica, and when. So there is one holder, as in Sigma, if fewer than 2m − n replicas are
+//! reset or move within any lease time.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -45,7 +46,7 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair of the printed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
@@ -58,8 +59,8 @@ pub struct Config {
     pub most_patience: Span,
     /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
     pub again: Span,
-    /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
-    /// twice.
+    /// A hop's answer is not a vote. In print a client whose request comes twice is named as the holder by hops, and
+    /// enters.
     pub hearsay: bool,
     /// A client with too few votes bypasses the hops. In print a replica that does not know the hops' queues returns a
     /// yielded vote: a permanent split.
@@ -70,9 +71,9 @@ pub struct Config {
     pub epochs: bool,
     /// The last hop that has added to the queue in a RELEASE keeps a copy. In print the message is the only one.
     pub keeps_copies: bool,
-    /// In print the vote for a crashed holder is lost.
+    /// Votes expire. In print that for a crashed holder is lost.
     pub leases: bool,
-    /// In print a client waits forever for a lost answer.
+    /// Clients retry. In print they wait forever for a lost answer.
     pub asks_again: bool,
 }
 
@@ -99,7 +100,7 @@ impl Config {
         }
     }
 
-    /// Queues are sent so often. By then their waiters have retried.
+    /// How often queues are sent. By then their waiters have retried.
     const TRIES: u32 = 8;
 
     fn votes(&self) -> sigma::Config {
@@ -253,7 +254,7 @@ impl NonE2e {
         }
     }
 
-    /// The replica has left this peer, or the request was queued here.
+    /// Handles a message for a replica that has left this peer, or the check of a request queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -275,7 +276,7 @@ impl NonE2e {
         }
     }
 
-    /// The replica knows only this hop's entries.
+    /// Creates a replica that has moved here. It knows only this hop's queue.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {

@@ -16,9 +16,11 @@
 //!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time: a holder has m
-//! votes that were given or renewed within the last lease time by its own clock, two such sets share 2m − n replicas,
-//! and a replica that remembers gives its vote to no other client meanwhile.
+//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time. A holder has m
+//! votes, each given or renewed within the last lease time. It counts that from when it sent the REQUEST, by its own
+//! clock and 0.1 % short, so its lease ends before the replica's. Until then a replica that is not reset gives its vote
+//! to no other client, unless the owner has returned it; and the owner counts no vote that it has returned. Two sets of
+//! m voters share at least 2m − n replicas, so for two holders each of these must have been reset.
 //!
 //! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win; at a hand-over its
 //! view is stale, and the votes come straight back. Here, a replica that queues a request earlier than its owner's
@@ -46,7 +48,7 @@ use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
 use replica::{Entry, Replica};
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair of the printed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
@@ -206,7 +208,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // Each replica gets the RELEASE of a finished client.
+                // A finished client need not answer: its RELEASE goes to every replica.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
