@@ -7,10 +7,8 @@
 //!
 //! A protocol that retries needs the weaker property of [`explore_with_hope`].
 //!
-//! *Why not `stateright`.* Its `eventually` misses runs that end in a cycle or join a known state (documented by its
-//! authors), so it cannot prove the second property. It reports the last run found for each property (0.31), not the
-//! shortest, and every queued state stores its whole path. A test runs the same worlds through it and compares the
-//! number of states and the length of runs.
+//! `stateright` cannot prove the second property: its `eventually` misses runs that end in a cycle or join a known
+//! state. A test compares the number of states with it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +20,7 @@ use crate::{Action, Explorable, Trace, Violation, World};
 pub struct Explored {
     pub states: usize,
     pub steps: usize,
-    /// With a registry, states without actions that happen unprompted.
+    /// States without successors; with a registry, those with optional events only.
     pub ends: usize,
     pub depth: usize,
 }

@@ -63,37 +63,36 @@ use replica::Replica;
 /// Distance between the first fencing numbers of two epochs.
 const EPOCH: u64 = 1 << 40;
 
-/// Parameters, and a switch for each repair of the printed form.
+/// Parameters, and a switch for each repair (`lab/docs/papers/coordinator.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease, and of the silence after which a waiter is removed. 10 s: our choice, as in Sigma.
+    /// Length of an owner's lease, and of the silence after which a waiter is removed.
     pub lease: Span,
-    /// Length of a promise. 4 s: our choice, four pings.
+    /// Length of a promise.
     pub term: Span,
-    /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
+    /// *periodOfTime*: interval of pings; in print also the wait for OK.
     pub ping: Span,
-    /// Time until a client repeats an unanswered request. 0.5 s: our choice, more than a round trip.
+    /// Time until a client repeats an unanswered request.
     pub retry: Span,
-    /// The owner receives ADDREQUEST. In print it never learns of a successor.
+    /// The owner receives ADDREQUEST.
     pub owner_notified: bool,
-    /// Replicas handle RELEASE. In print the first owner stays the owner.
+    /// Replicas handle RELEASE.
     pub replicas_receive_release: bool,
-    /// RELEASE names the successor. In print a RELEASE that overtakes ADDREQUEST or RESPONSE leaves a waiter behind.
+    /// RELEASE names the successor.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print a late ADDREQUEST with an early time stamp makes a second head of the
-    /// queue.
+    /// The coordinator numbers requests. In print their order is that of the clients' time stamps.
     pub coordinator_numbers: bool,
-    /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
+    /// Distinguishes a client's requests.
     pub requests_apart: bool,
-    /// Answers a repeated REQUEST. In print (*received(msg)*) even a new coordinator drops it.
+    /// Answers a repeated REQUEST. In print it is dropped (*received(msg)*).
     pub coordinator_dedups: bool,
-    /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
+    /// A coordinator needs a majority. In print a replica that misses an answer becomes the coordinator.
     pub majority_lease: bool,
-    /// Owners have a lease (§4.4). Figure 1 has none.
+    /// Owners have a lease (§4.4).
     pub owner_lease: bool,
     /// Retransmits unanswered messages (§4.4).
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others forward it, for 3 (n − 1) more messages.
+    /// Only the coordinator acts on a REQUEST. In print the others forward it.
     pub one_acts: bool,
     /// Sends REQUEST and RELEASE to one replica, if it answers. In print to all.
     pub one_asked: bool,

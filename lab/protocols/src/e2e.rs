@@ -60,7 +60,7 @@ use owner::{Past, Token};
 use requester::Requester;
 use trail::Trail;
 
-/// Parameters, and a switch for each repair of the printed form.
+/// Parameters, and a switch for each repair (`lab/docs/papers/e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
@@ -74,20 +74,19 @@ pub struct Config {
     pub backups: usize,
     /// Delay of these copies. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print a new client wins meanwhile.
+    /// RELEASE names the successor.
     pub successor_named: bool,
-    /// Replicas store losers until they know the winner; a former owner forwards an ENQUEUE. In print such requests are
-    /// lost, and no replica asks for a YIELD.
+    /// Replicas store losers until they know the winner, and a former owner forwards an ENQUEUE.
     pub losers_queued: bool,
-    /// Hops record winners. In print they record the first request: A is queued at B, B at A.
+    /// Hops record winners. In print they record the first request.
     pub marks_of_winners: bool,
-    /// Owners are numbered. In print a late RELEASE or IAMWINNER affects the current owner.
+    /// Owners are numbered, and messages of earlier ones ignored.
     pub epochs: bool,
-    /// Retransmits TOKEN. In print it is the only copy of the queue.
+    /// Retransmits TOKEN.
     pub acknowledged: bool,
-    /// Votes expire. In print those for a crashed holder are lost.
+    /// Votes expire.
     pub leases: bool,
-    /// Clients retry. In print they wait forever for a lost answer.
+    /// Clients retry.
     pub asks_again: bool,
     /// The next owner needs votes. In print it declares itself.
     pub claims_voted: bool,

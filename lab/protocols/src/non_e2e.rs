@@ -46,34 +46,32 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// Parameters, and a switch for each repair of the printed form.
+/// Parameters, and a switch for each repair (`lab/docs/papers/non-e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of a vote's lease. 10 s: as in Sigma.
+    /// Length of a vote's lease.
     pub lease: Span,
-    /// Time until a client retries, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client retries, doubled up to a third of the lease.
     pub retry: Span,
-    /// Time until a client without votes, or a hop with waiters, checks its route, doubled each time. 10 s: our choice.
+    /// Time until a client without votes, or a hop with waiters, checks its route; doubled each time.
     pub patience: Span,
-    /// Maximum of `patience`. 10 minutes: the paper's example for pings (§V.A).
+    /// Maximum of `patience`.
     pub most_patience: Span,
-    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
+    /// Time until a hop resends unacknowledged queues.
     pub again: Span,
-    /// A hop's answer is not a vote. In print a client whose request comes twice is named as the holder by hops, and
-    /// enters.
+    /// A hop's answer is not a vote.
     pub hearsay: bool,
-    /// A client with too few votes bypasses the hops. In print a replica that does not know the hops' queues returns a
-    /// yielded vote: a permanent split.
+    /// A client with too few votes bypasses the hops. In print it yields them.
     pub surfaces: bool,
-    /// Answers a vote for a finished request. In print a stale queue entry blocks the replica.
+    /// Returns a vote for a finished request.
     pub answers_ghosts: bool,
-    /// Distinguishes requests and grants. In print a late RELEASE or grant affects the next request.
+    /// Distinguishes requests and grants.
     pub epochs: bool,
-    /// The last hop that has added to the queue in a RELEASE keeps a copy. In print the message is the only one.
+    /// The last hop that has added to the queue in a RELEASE keeps a copy.
     pub keeps_copies: bool,
-    /// Votes expire. In print that for a crashed holder is lost.
+    /// Votes expire.
     pub leases: bool,
-    /// Clients retry. In print they wait forever for a lost answer.
+    /// Clients retry.
     pub asks_again: bool,
 }
 

@@ -14,7 +14,7 @@ fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     Scene::among(n, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// A holds and `waiting` wait, each with its answer.
+/// A holds, and the clients `waiting` have requested and received their answers.
 fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
     let mut scene = scene(n, config);
     scene.request(A);
@@ -219,7 +219,7 @@ fn reset_replica_recovers_before_it_votes() {
     let votes = sent(&scene, "update");
     scene.pass(Span::from_secs(3));
     assert!(sent(&scene, "recover") > 0 && sent(&scene, "update") > votes);
-    // It votes again, so the coordinator may fail.
+    // The replica votes again, so the coordinator may fail.
     scene.cut_off = Some(0);
     scene.pass(Span::from_secs(30));
     scene.release(A);
@@ -241,7 +241,7 @@ fn replica_without_majority_grants_nothing() {
     assert!(scene.grants.is_empty());
 }
 
-/// One replica without memory leaves no coordinator to recover from.
+/// If all votes are needed, a replica without memory has no coordinator to recover from.
 #[test]
 fn reset_is_survived_when_all_votes_are_needed() {
     for n in [1, 2, 3] {
@@ -310,7 +310,7 @@ fn client_with_expired_lease_discards_queue() {
     assert!(scene.find(A, B, "release").is_none(), "B has finished: {:?}", scene.wire);
 }
 
-/// A has handed over to B, which counts as dead, so that C holds. Returns also the messages of A to B.
+/// A has handed over to B. B counts as dead, so C holds. Also returns A's messages to B.
 fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
@@ -322,7 +322,6 @@ fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     (scene, late)
 }
 
-/// Unless the coordinator confirms it.
 #[test]
 fn late_token_is_not_used() {
     let (mut scene, late) = considered_dead();
@@ -335,7 +334,7 @@ fn late_token_is_not_used() {
     assert_eq!(scene.holders(), [B], "it is served later");
 }
 
-/// B knows the end of C's lease.
+/// B knows the end of C's lease, which is not its own.
 #[test]
 fn lease_end_does_not_cover_earlier_turns() {
     let (mut scene, late) = considered_dead();

@@ -22,7 +22,7 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-/// D was elected and has handed over to A. Returns also late copies of D's REQUESTs.
+/// D was elected and has handed over to A. Also returns late copies of D's REQUESTs.
 fn handed_over() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
@@ -161,7 +161,6 @@ fn dead_hop_is_bypassed() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// A replica that has moved is blank.
 #[test]
 fn renewal_restores_vote_at_moved_replica() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -269,7 +268,7 @@ fn late_token_is_only_a_queue() {
     assert_eq!(scene.order(), [A, B, C], "the queue was used");
 }
 
-/// The duplicate arrives after the turn, which had no waiters.
+/// The duplicate arrives after the turn, and no client waits.
 #[test]
 fn duplicate_token_is_ignored() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -364,7 +363,6 @@ fn queue_for_b() -> Scene {
     scene
 }
 
-/// The queue is the only copy.
 #[test]
 fn queue_for_withdrawn_client_is_forwarded() {
     let mut scene = queue_for_b();
@@ -376,7 +374,7 @@ fn queue_for_withdrawn_client_is_forwarded() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// Before it is elected.
+/// It withdraws before it is elected.
 #[test]
 fn withdrawing_client_forwards_the_queue() {
     let mut scene = queue_for_b();

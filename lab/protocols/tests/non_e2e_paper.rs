@@ -195,7 +195,7 @@ fn waiters_retry_after_resets() {
     }
 }
 
-/// The former owner of the key forwards what still reaches it.
+/// The former owner of the key forwards messages that still reach it.
 #[test]
 fn moved_replica_has_no_memory() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D]);
@@ -268,7 +268,7 @@ fn cut_off_holder_stops_in_time() {
     assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }
 
-/// For any length of the route.
+/// The length of the route does not matter.
 #[test]
 fn renewal_takes_two_messages_per_vote() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);

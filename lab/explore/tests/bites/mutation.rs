@@ -31,7 +31,7 @@ pub enum Fault {
     SlotMixedUp,
 }
 
-/// The holders distinguish withdrawals from releases.
+/// A peer with a mutation. Its holders distinguish withdrawals from releases.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Broken {
     fault: Fault,

@@ -47,7 +47,7 @@ fn one_case() {
     holds(&case::typed("replicas=1 clients=2"), 5 * MOST_STATES);
 }
 
-/// Replica 0 is in office and client 3 holds, with no message under way.
+/// Replica 0 is the coordinator and client 3 holds, with no message under way.
 fn one_inside(stage: &mut Stage<Coordinator>) {
     stage.request(3);
     stage.deliver(3, 0, "request");
@@ -109,7 +109,6 @@ fn duplicated_message_is_harmless() {
     is_documented(&holds_from(&stage, 0));
 }
 
-/// From every state with a retry left.
 #[test]
 fn loss_is_recovered_by_retry() {
     let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };

@@ -13,7 +13,6 @@ fn found(config: Config) -> Box<Counterexample> {
     stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
 }
 
-/// Figure 1.
 #[test]
 fn as_printed() {
     is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));

@@ -20,7 +20,6 @@ fn explored(text: &str, config: Config) -> Outcome {
     on_routes::explore(text, |id, replicas| NonE2e::new(id, replicas, config))
 }
 
-/// Overtaken requests in hops' queues may need a timeout.
 fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
@@ -68,7 +67,7 @@ fn a_reset_and_a_loss() {
     holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");
 }
 
-/// The ping of a hop brings the next request to a replica that has forgotten the first.
+/// After a hop's ping the next request reaches a replica that has forgotten the first.
 #[test]
 fn too_many_resets_give_two_holders() {
     let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";

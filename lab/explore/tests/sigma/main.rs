@@ -144,7 +144,7 @@ fn retry_recovers_from_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// In as many steps, except for the arrival of void messages.
+/// They take as many steps, except for the arrival of void messages.
 #[test]
 fn merged_states_have_same_continuations() {
     for case in [

@@ -84,7 +84,7 @@ under way: 3 → 2  RELEASE(R2, 1@3)
     );
 }
 
-/// "A late grant of an earlier request is counted": both that 3#2 has are for 3, and R0's was released.
+/// "A late grant of an earlier request is counted": both votes that 3#2 counts are for 3, which has released R0's.
 #[test]
 fn a_late_grant_is_counted() {
     assert_eq!(
@@ -108,7 +108,7 @@ fn a_late_grant_is_counted() {
     );
 }
 
-/// "RELEASE … carries only the id." The first request of each was lost, so that no other message of it is left.
+/// "RELEASE … carries only the id." Of each client's first request all other messages were lost.
 #[test]
 fn a_late_release_hits_the_next_request() {
     let found = found("clients=2 requests=2 withdrawals=2 losses=9", NOT_APART, |stage| {
