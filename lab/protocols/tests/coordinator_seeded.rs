@@ -108,7 +108,6 @@ fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
-/// Safety does not depend on memory.
 #[test]
 fn repaired_form_is_safe_with_unlimited_resets() {
     let faults = Faults { replica_life: Some(Span::from_secs(12)), resets_at_most: None, ..few_resets(3) };

@@ -147,7 +147,6 @@ fn fencing_numbers_increase() {
 
 // Safety.
 
-/// In print a retry is answered by "owner = you" after a YIELD.
 #[test]
 fn yielded_vote_is_not_counted_again() {
     let holders = both(|config| {
@@ -187,7 +186,6 @@ fn yielded_vote_is_not_counted_again() {
     assert_eq!(holders, [vec![A, C], vec![A]]);
 }
 
-/// In print `Request()` never clears `resp[]`.
 #[test]
 fn answers_to_earlier_request_are_discarded() {
     let holders = both(|config| {
@@ -228,7 +226,6 @@ fn late_grant_of_earlier_request_is_not_counted() {
     assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
-/// In print RELEASE carries only the id.
 #[test]
 fn late_release_does_not_affect_next_request() {
     let holders = both(|config| {
@@ -252,7 +249,6 @@ fn late_release_does_not_affect_next_request() {
     assert_eq!(holders, [vec![A, B], vec![A]]);
 }
 
-/// In print YIELD carries only the id.
 #[test]
 fn late_yield_does_not_affect_next_grant() {
     let owners = both(|config| {
@@ -288,7 +284,6 @@ fn late_yield_does_not_affect_next_grant() {
     assert_eq!(owners, [Some(C), Some(NEWCOMER)]);
 }
 
-/// In print the client does not know when its lease ends.
 #[test]
 fn cut_off_holder_stops_before_next_one_enters() {
     let found = both(|config| {
@@ -340,7 +335,6 @@ fn leases_are_renewed() {
 
 // Liveness.
 
-/// In print a retry inserts a second entry.
 #[test]
 fn duplicate_request_is_served_once() {
     let owners = both(|config| {
@@ -382,7 +376,6 @@ fn replica_detects_that_owner_has_finished() {
     }
 }
 
-/// In print it is answered, but not queued.
 #[test]
 fn yield_at_reset_replica_is_a_request() {
     let owners = both(|config| {
@@ -405,7 +398,6 @@ fn yield_at_reset_replica_is_a_request() {
     assert_eq!(owners, [None, Some(C)]);
 }
 
-/// In print a client without any T_w never retries.
 #[test]
 fn client_retries_after_losing_first_messages() {
     let holders = both(|config| {
@@ -482,7 +474,6 @@ fn owner_yields_at_second_inquire() {
 
 // Speed.
 
-/// In print stale entries in `resp[]` cause YIELDs at every hand-over.
 #[test]
 fn hand_over_causes_no_yield() {
     let yields = both(|config| {
@@ -550,7 +541,6 @@ fn forecast_excludes_idle_time() {
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
-/// In print Lamport clocks start from 0.
 #[test]
 fn new_client_does_not_overtake() {
     let second = both(|config| {

@@ -1,5 +1,4 @@
-//! Three replicas and separate clients. Except in `timed.rs`, time does not pass, and retry timers expire at any
-//! moment.
+//! Three replicas and separate clients. Except in `timed.rs`, time does not pass.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]

@@ -152,7 +152,6 @@ fn joins_and_new_sessions() {
     ]);
 }
 
-/// An eviction applies only to the participation for which it was requested.
 #[test]
 fn duplicated_registry_messages_are_harmless() {
     hold(&[

@@ -80,7 +80,7 @@ fn retries_and_pings_serve_all_clients() {
     holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
 }
 
-/// "Answers of hops are hearsay": client 3 asks the hop twice, and names it as holder.
+/// The request of client 3 reaches the hop twice, which names client 3 as the holder.
 #[test]
 fn hop_is_named_as_holder() {
     let case = "replicas=1 votes=1 hops=1 clients=2 duplications=1";

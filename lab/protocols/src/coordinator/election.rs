@@ -59,7 +59,7 @@ enum State {
 }
 
 impl Election {
-    /// Creates the state after a loss of memory. In print the replica votes at once.
+    /// Creates the state after a loss of memory. In print the replica takes part at once.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self {

@@ -57,8 +57,8 @@ pub enum UpdateKind {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one.
-/// `sent` is the send time by the sender's clock, or that of the message answered.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one,
+/// `sent` the send time by the sender's clock, or in an answer that of the message answered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
