@@ -90,7 +90,7 @@ pub enum Command {
     Forget {
         /// The host.
         host: PeerId,
-        /// The number of removals seen. Refused if there was another since.
+        /// The number of choices and removals seen. Refused if there was another since.
         after: u64,
     },
 }

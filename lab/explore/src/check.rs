@@ -6,9 +6,9 @@ use peerlock_types::{PeerId, Ticket};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     TooManyHolders { inside: usize, slots: usize },
-    // The slot does not exist or is held.
+    // The granted slot does not exist, or is held.
     WrongSlot(PeerId, Grant),
-    // Not above all earlier numbers of the slot, or another slot had it before.
+    // The number is not above all earlier ones of the slot, or another slot had it.
     Fencing(PeerId, Grant),
     NotWaiting(PeerId, Ticket),
     Tokens { found: usize, expected: usize },
@@ -16,17 +16,17 @@ pub enum Violation {
     ParentCycle(Vec<PeerId>),
     Unexpected(PeerId, &'static str),
     Panic(PeerId, String),
-    // Two usable tokens, or one while the holder's peer is gone.
+    // The slot has two usable tokens, or one although its holder's peer is gone.
     SlotTwice(u32),
-    // Only optional events are left.
+    // No token of the slot is left, and only optional events are.
     SlotLost(u32),
-    // With one slot.
+    // One slot was granted in another order than that of arrival.
     OutOfOrder(PeerId, Ticket),
-    // No message is under way, and slots are free.
+    // These clients wait, although no message is under way and slots are free.
     Idle(Vec<(PeerId, Ticket)>),
-    // No event is left.
+    // These clients wait, and no event is left.
     Stuck(Vec<(PeerId, Ticket)>),
-    // Within the limits.
+    // These clients cannot be served any more within the limits.
     Hopeless(Vec<(PeerId, Ticket)>),
     // A duplicated resize has undone the one after it.
     Undone(u32),
@@ -78,7 +78,7 @@ fn list<T: fmt::Display>(items: impl Iterator<Item = T>, between: &str) -> Strin
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
-/// Computed when the peer changes.
+/// The results of the checks of one peer, computed when it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
     tokens: usize,

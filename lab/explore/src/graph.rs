@@ -20,13 +20,13 @@ impl Graph {
         Self { numbers, fingerprints: vec![start], from: vec![0], first_step: Vec::new(), steps: Vec::new() }
     }
 
-    /// Following steps start at the next state.
+    /// Moves to the next state, at which the following steps start.
     pub(crate) fn next(&mut self) -> u32 {
         self.first_step.push(self.steps.len());
         self.first_step.len() as u32 - 1
     }
 
-    /// True if the state is new.
+    /// Adds a step, and returns whether its state is new.
     pub(crate) fn step_to(&mut self, fingerprint: u64) -> bool {
         let new = u32::try_from(self.states()).expect("four billion states would not have fit in memory");
         let entry = self.numbers.entry(fingerprint);
@@ -62,7 +62,7 @@ impl Graph {
         &self.steps[self.first_step[at as usize]..end]
     }
 
-    /// First and last state are the same.
+    /// Returns the states on a cycle; the first and the last are the same.
     pub(crate) fn cycle(&self) -> Option<Vec<u32>> {
         let start = self.state_on_cycle()?;
         let mut from = HashMap::new();

@@ -4,7 +4,7 @@
 //! - [`explore`] tries all actions in every order: it proves a property or returns a shortest run that violates it.
 //! - [`Scenario`] plays one order from a text file and compares its trace.
 //!
-//! All three share one set of checks ([`Violation`]) and one trace format:
+//! All share the checks ([`Violation`]) and the format of traces:
 //!
 //! ```text
 //! 4: request

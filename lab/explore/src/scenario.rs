@@ -72,7 +72,7 @@ impl<P: Explorable + Display> Scenario<P> {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// The violation is part of the trace and its last event.
+    /// Plays known defects: each trace ends with the violation.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }
@@ -120,7 +120,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// False if there is none.
+    /// Delivers the oldest message that is `wanted`. Returns false if there is none.
     fn deliver(&mut self, wanted: impl Fn(&Packet<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let age = |packet| self.sent.iter().position(|sent| sent == packet);

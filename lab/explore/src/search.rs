@@ -1,16 +1,14 @@
 //! Searches all reachable states breadth first, so that the first violation found has a shortest run.
 //!
 //! Safety is checked in each state. "Every request is granted in every run" is checked on the whole graph: no client
-//! waits in a state without successors, and no run is endless, that is, no cycle exists. Since a holder can always
-//! release and requests are limited, peers on a cycle exchange messages forever and no client enters. Waiting clients
-//! do not count if a timer is pending and the [`Limits`](crate::Limits) let no more expire.
+//! waits in a state without successors, and there is no cycle. Requests are limited, so on a cycle peers would exchange
+//! messages forever while no client enters. Clients may wait if a timer is pending and the [`Limits`](crate::Limits)
+//! let no more expire.
 //!
 //! A protocol that retries needs the weaker property of [`explore_with_hope`].
 //!
-//! *Why not `stateright`.* Its `eventually` misses runs that end in a cycle or join a known state (documented by its
-//! authors), so it cannot prove the second property. It reports the last run found for each property (0.31), not the
-//! shortest, and every queued state stores its whole path. A test runs the same worlds through it and compares the
-//! number of states and the length of runs.
+//! `stateright` cannot prove the second property: its `eventually` misses runs that end in a cycle or join a known
+//! state. A test compares the number of states with it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +20,7 @@ use crate::{Action, Explorable, Trace, Violation, World};
 pub struct Explored {
     pub states: usize,
     pub steps: usize,
-    /// With a registry, states without actions that happen unprompted.
+    /// States without successors; with a registry, those with optional events only.
     pub ends: usize,
     pub depth: usize,
 }
@@ -51,7 +49,7 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Outcome {
     search(start, limit, None, |_| true)
 }
 
-/// Searches for a shortest run with a violation that matches `wanted`. A run with another violation is not continued.
+/// Searches for a shortest run with a violation that is `wanted`. Runs with another violation are not continued.
 ///
 /// # Panics
 /// As [`explore`].

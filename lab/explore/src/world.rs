@@ -44,7 +44,7 @@ pub enum Action<T> {
     /// The network gives the message up before sending it.
     Return(usize),
     Fire(usize, T),
-    /// To the next pending timer.
+    /// Time passes to the next pending timer.
     Pass,
     Reset(usize),
     Retire(usize),
@@ -59,20 +59,19 @@ pub enum Action<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// Without time, all are due.
+    /// The pending timers. If time does not pass, all are due.
     timers: Vec<(P::Timer, Time)>,
-    /// Also the newest ticket.
+    /// The number of requests, which is also the newest ticket.
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
     retired: bool,
     session: u64,
     is_up: bool,
-    /// Evicted, and still has tokens from before.
+    /// The peer was evicted, and still has tokens.
     is_forced: bool,
 }
 
-/// The effects of a step.
 pub(crate) type Effects<P> = Vec<Effect<<P as Protocol>::Message, <P as Protocol>::Timer>>;
 
 /// A peer's index, its state with the clients up to date, and the input to pass to it.
@@ -143,7 +142,6 @@ impl<P: Explorable> World<P> {
         Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
-    /// In order.
     pub fn ids(&self) -> &[PeerId] {
         &self.rules.ids
     }
@@ -224,7 +222,7 @@ impl<P: Explorable> World<P> {
         due.filter(|due| *due > self.now)
     }
 
-    /// If [`World::actions`] is empty and timers are pending, the limits have cut the world off.
+    /// If timers are pending and [`World::actions`] is empty, the limits have ended the run.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
@@ -303,7 +301,7 @@ impl<P: Explorable> World<P> {
         actions.extend(self.missed.iter().map(|&(at, target)| Action::Find(at, target)));
     }
 
-    /// Only a coordinator passes over waiters. Without a registry it is the first peer.
+    /// Returns whether the peer may be the coordinator. Without a registry it is the first peer.
     fn may_coordinate(&self, at: usize) -> bool {
         match &self.cluster {
             Some(cluster) => cluster.registry.coordinator == Some(self.session(at)),
@@ -316,7 +314,7 @@ impl<P: Explorable> World<P> {
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
-    /// Leaves the peer's effects in `effects`.
+    /// Applies an action, and leaves the peer's effects in `effects`.
     pub fn apply(&mut self, action: &Action<P::Timer>, effects: &mut Effects<P>) -> Option<Violation> {
         effects.clear();
         let violation = match *action {
@@ -509,7 +507,7 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// `local` is the peer's new state, which is not in the table yet.
+    /// Grants a slot to a client of the peer whose new state is `local`.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));

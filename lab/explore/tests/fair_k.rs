@@ -28,7 +28,6 @@ fn holds(case: &str) {
     case::holds(case, explore(&world(case), MOST_STATES));
 }
 
-/// Explores the paper's form and ours.
 fn both_hold(case: &str) {
     holds(case);
     holds(&format!("{case} printed"));

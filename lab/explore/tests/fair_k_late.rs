@@ -99,7 +99,6 @@ fn one_hand_over_ahead_suffices() {
     }
 }
 
-/// With short holds, three or four clients wait, so that one of them is bound ahead.
 #[test]
 fn successors_with_several_slots() {
     let case = "peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered";
@@ -108,8 +107,7 @@ fn successors_with_several_slots() {
     holds("peers=2 slots=2 requests=2 clients=2 ahead reach=4");
 }
 
-/// Links are ordered. With reordering, a token can move back and forth between a holder and a former client of the
-/// departed peer while messages of the first move are under way.
+/// On links that reorder, a token can return to a holder while messages of its first move are under way.
 #[test]
 fn retirements() {
     for slots in [1, 2] {
@@ -132,7 +130,6 @@ fn suspicions() {
     holds("peers=2 slots=1 requests=2 retirements=1 suspicions=1 ordered");
 }
 
-/// On ordered links, as real ones are.
 #[test]
 fn returns() {
     for slots in [1, 2] {

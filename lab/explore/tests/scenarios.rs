@@ -248,7 +248,6 @@ fn backed_scenarios() {
     play_all("backed", backed).unwrap();
 }
 
-/// Defects of §5 of the Fair-K paper.
 #[test]
 fn defects_of_backups() {
     play("backed_defects", || Scenario::of_defects(backed)).unwrap();

@@ -58,7 +58,7 @@ fn report<O: Subject>(name: &str, peers: u64, half_life: u64, minutes: u64, deto
         share(tally.lost),
         tally.hops as f64 / (tally.right + tally.wrong) as f64,
         tally.detours,
-        // Counted after the warm-up: four fifths of the time and the last ten seconds.
+        // Counted after the warm-up: in four fifths of the time and the last ten seconds.
         world.messages as f64 / peers as f64 / (time.as_secs_f64() * 0.8 + 10.0),
     );
 }

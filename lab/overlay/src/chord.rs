@@ -14,9 +14,9 @@
 //!   ├───────────────────────────►│           also with the nearest on the other side; then n owns its keys
 //! ```
 //!
-//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one. A peer that
-//! receives a key of its predecessor passes it back, since around the ring the message would return. Each hop is nearer
-//! to the key, first from before it and then from behind, so lookups terminate.
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one. A message that
+//! has passed the owner of its key goes back along the predecessors. So it approaches the key first from before it and
+//! then from behind, each hop is nearer, and lookups terminate.
 
 use alloc::vec::Vec;
 
@@ -46,9 +46,9 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// After 255 the message is circling.
+    /// The number of hops so far; at 255 the message is circling.
     pub hops: u8,
-    /// Its receiver lies at the key or behind it, and was taken for the owner.
+    /// The sender took the receiver, which is at the key or behind it, for the owner.
     pub is_past: bool,
 }
 
@@ -64,16 +64,15 @@ pub struct Chord {
     ring: Ring,
     /// Beyond the successor, the nearest first: for each i at most one from 2ⁱ to 2ⁱ⁺¹ away.
     fingers: Vec<Node>,
-    /// *next*; `None` to start again.
+    /// *next*, the finger to look up; `None` to start again.
     next: Option<u32>,
     sought: Option<u32>,
-    /// A newcomer fills its whole table at once.
+    /// This peer has just joined, and looks up all fingers at once.
     eager: bool,
 }
 
-/// The next step of a join or search.
 enum Step {
-    /// To this peer, and whether it is past the key.
+    /// The peer, and whether it is past the key.
     To(PeerId, bool),
     Ours,
     Unknown,
@@ -206,12 +205,11 @@ impl Chord {
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
                 (true, _) => Step::Ours,
-                // The search starts again.
                 (false, Some(via)) => Step::To(via, false),
                 (false, None) => Step::Unknown,
             };
         };
-        // A joining peer answers, too.
+        // A joining peer answers, too, but no peer outside the ring.
         if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
             return Step::Ours;
         }
@@ -233,7 +231,7 @@ impl Chord {
 
     /// *join*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, way: Way, cx: &mut Cx<'_, Message>) {
-        // The newcomer itself asks again.
+        // A newcomer needs no confirmation: it repeats its request.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
@@ -258,7 +256,7 @@ impl Chord {
             Step::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
-            // A search that returns to its origin is answered.
+            // A search that returns to its origin is dropped.
             Step::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }

@@ -17,7 +17,7 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// Creates a peer that has not joined.
     fn new(me: Node, config: Config) -> Self;
 
-    /// The settled state of the peer at `nodes[place]`. Pass [`Timer::Stabilize`] once to start the upkeep.
+    /// Creates the settled peer `nodes[place]`. Pass [`Timer::Stabilize`] once to start the upkeep.
     ///
     /// # Panics
     ///
@@ -30,13 +30,13 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// The owned keys; `None` outside the ring.
     fn range(&self) -> Option<KeyRange>;
 
-    /// The next hop to `key`; `None` if this peer owns it or knows no other peer. Outside the ring, a neighbour.
+    /// Returns the next hop to `key`, outside the ring a neighbour; `None` if this peer owns the key or knows no peer.
     fn next_hop(&self, key: Key) -> Option<PeerId>;
 
-    /// The clockwise ones first; in a small ring some are on both sides.
+    /// Returns the neighbours, the clockwise ones first. In a small ring some are on both sides.
     fn neighbours(&self) -> impl Iterator<Item = Node>;
 
-    /// Joins the overlay of the peer `via`, or starts a new one. A peer that has joined merges two overlays.
+    /// Joins the overlay of the peer `via`, or starts a new one. If this peer has joined another, the two merge.
     ///
     /// # Panics
     ///
@@ -78,15 +78,14 @@ impl Config {
         answer: Span::from_secs(1),
         // Our choice: with 1 % loss, one error in a hundred thousand.
         tries: 3,
-        // Our choice.
-        quarantine: Span::from_secs(60),
+        quarantine: Span::from_secs(60), // Our choice.
     };
 
     /// |L| = 16, the paper's typical value.
     pub const PASTRY: Self = Self { side: 8, ..Self::CHORD };
 }
 
-/// The timers: of an unanswered join, of upkeep, of a silent peer.
+/// The timers of an unanswered join, of upkeep and of a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "described together")]
 pub enum Timer {

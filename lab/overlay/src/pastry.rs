@@ -60,7 +60,7 @@ pub struct Pastry {
     ring: Ring,
     /// R.
     table: Table,
-    /// Each round queries the next peer of a row.
+    /// The number of the round, which selects the peer that is queried in each row.
     round: u8,
 }
 
@@ -177,7 +177,7 @@ impl Pastry {
     }
 
     fn on_join(&mut self, from: PeerId, node: Node, mut rows: Vec<Node>, row: u8, hops: u8, cx: &mut Cx<'_, Message>) {
-        // The joining peer itself repeats its request.
+        // A joining peer needs no confirmation: it repeats its request.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
@@ -223,7 +223,8 @@ impl Pastry {
         }
     }
 
-    /// Also detects dead peers, within 15 rounds. The leaves are often the only candidates for the last rows.
+    /// Queries a peer of each row, which also detects dead peers within 15 rounds. The leaves are often the only
+    /// candidates for the last rows.
     fn maintain_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {

@@ -11,9 +11,9 @@
 //!   ├─────────────►│   …          │
 //! ```
 //!
-//! *Departure:* the left side is a list, too: if the predecessor dies, the range of owned keys is known. A peer becomes
-//! the nearest neighbour only by its own message, since a rumour about a dead peer must not change ownership. A joining
-//! peer owns nothing before both neighbours have answered it.
+//! *Departure:* the left side is a list, too, so that the range of owned keys is known when the predecessor dies. A
+//! peer becomes the nearest neighbour only by its own message, since hearsay about a dead peer must not change
+//! ownership. A joining peer owns nothing before both neighbours have answered it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -190,7 +190,7 @@ impl Ring {
         }
     }
 
-    /// By then a dead neighbour has been detected.
+    /// Sets the timer of a join so that a dead neighbour is detected before.
     pub(crate) fn set_join_timer<M: Debug>(&self, cx: &mut Cx<'_, M>) {
         if self.via().is_none() {
             return;
@@ -200,7 +200,7 @@ impl Ring {
         cx.set_timer(Timer::Join, after);
     }
 
-    /// From the owner of this peer's key, with its neighbours.
+    /// Handles the neighbours that the owner of this peer's key has sent.
     pub(crate) fn on_welcome<M: Wire>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
             Phase::Joining { .. } => self.adopt(lists.nodes().chain([from]), cx),
@@ -437,7 +437,7 @@ impl Ring {
     pub(crate) fn remove_peer(&mut self, peer: PeerId) {
         self.left.remove(peer);
         self.right.remove(peer);
-        // The ring is closed.
+        // A ring is closed: an empty side continues with the other.
         if self.left.is_empty() {
             self.right.nodes().iter().for_each(|node| self.left.insert(*node));
         } else if self.right.is_empty() {
@@ -483,7 +483,7 @@ impl Ring {
         }
     }
 
-    /// Asking more often does not extend the time.
+    /// Expects an answer. Repeated queries do not extend the time.
     pub(crate) fn expect<M: Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if !self.awaits(peer) {
             self.awaited.insert(peer, 1);
@@ -513,7 +513,6 @@ mod tests {
 
     use super::*;
 
-    /// Any peer may claim to leave.
     #[test]
     fn remembered_peers_are_bounded() {
         let me = Node::of(PeerId::new(0));

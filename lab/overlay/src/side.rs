@@ -75,7 +75,7 @@ impl Side {
     pub(crate) fn follow(&mut self, beyond: impl Iterator<Item = Node>) {
         self.nodes.truncate(1);
         for node in beyond.take(self.limit - 1) {
-            // From the centre on the list would repeat.
+            // The list has gone around the ring.
             if self.nodes.last().is_some_and(|last| self.distance(node) <= self.distance(*last)) {
                 break;
             }

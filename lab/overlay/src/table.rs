@@ -4,7 +4,7 @@ use peerlock_types::{Key, PeerId};
 
 use crate::Node;
 
-/// Row r has peers that share the first r digits with the own key, at most one for each next digit.
+/// A routing table. Row r has peers that share exactly r first digits with the own key, one for each next digit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
     centre: Key,
@@ -49,7 +49,7 @@ impl Table {
         row * 16 + usize::from(key.digit(row))
     }
 
-    /// The key must not be the own one.
+    /// Returns the row of another peer's key.
     pub(crate) fn row_of(&self, key: Key) -> usize {
         self.centre.shared_digits(key)
     }

@@ -36,7 +36,6 @@ impl Routes {
         self
     }
 
-    /// A peer on no route to a key owns it.
     fn next(&self, key: Key, here: PeerId) -> Option<PeerId> {
         self.next.get(&(key, here)).copied()
     }
@@ -111,7 +110,7 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
 }
 
 impl<M> Wire<M> {
-    /// The input at the receiver, given the `next` hop from there.
+    /// Returns the input at the receiver, given the `next` hop from there.
     pub fn received<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
         let Self { route, message } = self;
         match route {

@@ -35,7 +35,7 @@ impl<M> Hops<M> {
         self.given
     }
 
-    /// The message was confirmed, or gets another receipt.
+    /// Removes a message that was confirmed, or will get another receipt.
     pub fn take(&mut self, receipt: u64) -> Option<Sent<M>> {
         self.sent.remove(&receipt)
     }

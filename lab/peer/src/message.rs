@@ -11,8 +11,7 @@ pub enum Wire<O, M> {
     Overlay(O),
     /// From one instance of a resource's protocol to another.
     Direct { resource: Key, message: M },
-    /// Forwarded to the owner of `key`. If there is a receipt, a hop that has a route, and the owner, answer with
-    /// `Got`.
+    /// Forwarded to the owner of `key`. With a receipt, the owner and each hop with a route answer with `Got`.
     Routed { resource: Key, key: Key, origin: PeerId, hops: u8, receipt: Option<u64>, message: M },
     /// Confirms a routed message to the previous hop.
     Got { receipt: u64 },
@@ -25,7 +24,7 @@ pub enum Timer<T> {
     Overlay(peerlock_overlay::Timer),
     /// A timer of one resource's protocol.
     Resource(Key, T),
-    /// The next hop has not confirmed.
+    /// The wait for the confirmation of a next hop.
     Hop(u64),
 }
 
@@ -72,7 +71,7 @@ pub enum Effect<O, M, T> {
     SetTimer { timer: Timer<T>, after: Span },
     /// Cancels a pending timer.
     CancelTimer { timer: Timer<T> },
-    /// The owned keys.
+    /// This peer now owns these keys.
     Owns(Option<KeyRange>),
     /// A routed message took too many hops, or this peer has no route.
     Undelivered { resource: Key, key: Key },

@@ -14,9 +14,9 @@ use crate::message::{Effect, Event, Input, Timer, Wire};
 pub struct Config {
     /// How long the next hop may take to confirm.
     pub confirm: Option<Span>,
-    /// A message is sent to the same hop so often.
+    /// How often a message is sent to the same hop.
     pub tries: u32,
-    /// A message is dropped after so many hops.
+    /// The number of hops after which a message is dropped.
     pub longest_way: u8,
 }
 
@@ -32,7 +32,7 @@ impl Config {
     pub const CONFIRMED: Self = Self {
         // Our choice, like the overlays' `answer`.
         confirm: Some(Span::from_secs(1)),
-        // Our choice, like the overlays' `tries`. A living hop that is passed over shares its keys with another owner.
+        // Our choice, like the overlays' `tries`. If a live hop is bypassed, two peers own its keys.
         tries: 3,
         ..Self::RELIABLE
     };
@@ -66,10 +66,10 @@ pub struct Cx<'a, O: Overlay, P: Protocol> {
     pub buffers: &'a mut Buffers<O, P>,
 }
 
-/// Lists that are reused, so that a step does not allocate.
+/// Lists that are reused between steps.
 #[derive(Debug)]
 pub struct Buffers<O: Overlay, P: Protocol> {
-    /// The driver takes them out.
+    /// The effects of the step, for the driver.
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
     protocol: Vec<protocol::Effect<P::Message, P::Timer>>,
@@ -89,10 +89,10 @@ struct Pending<P: Protocol> {
     hops: u8,
 }
 
-/// Messages to the own peer in a step: some printed protocols send them forever.
+/// Limits the messages to the own peer in a step: some printed protocols send them forever.
 const MAX_PENDING: usize = 10_000;
 
-/// Keys per resource: a sender may name any number.
+/// Limits the keys per resource: a sender may name any number.
 const MAX_OWNED: usize = 1024;
 
 enum Route {
@@ -228,7 +228,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// This peer may own the key by now.
+    /// Sends a message by another route, or delivers it if this peer owns the key by now.
     fn reroute(&mut self, sent: Sent<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Sent { resource, key, origin, hops, message, .. } = sent;
         match self.route(key) {

@@ -198,7 +198,7 @@ fn unknown_resource_is_unexpected<O: Overlay>() {
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
-/// For each owned key only the fact is stored. An unauthorised sender may name any number of keys.
+/// A sender may name any number of keys.
 fn owned_keys_per_resource_are_limited<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));

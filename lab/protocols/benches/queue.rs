@@ -12,7 +12,7 @@ use peerlock_protocols::{Cx, Effect, FairKLate, Protocol};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 const ROUNDS: usize = 5;
-/// Enough for the kernel's resolution of four milliseconds.
+/// Enough for a clock resolution of four milliseconds.
 const MESSAGES: u32 = 200_000;
 
 const WAITING: [u64; 5] = [10, 100, 1000, 10_000, 100_000];
@@ -24,7 +24,7 @@ fn main() {
     table("messages sent per message received", &figures, |(_, sent)| format!("{sent:.2}"));
 }
 
-/// Nanoseconds and sent messages per received message.
+/// Returns the nanoseconds and the sent messages per received message.
 fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     let mut stage = Stage::new(waiting, slots);
     let mut figures = [(); ROUNDS].map(|()| stage.play());
@@ -32,7 +32,6 @@ fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     figures[ROUNDS / 2]
 }
 
-/// A row per queue length, a column per number of slots.
 fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: impl Fn(&(f64, f64)) -> String) {
     let row = |cells: [String; SLOTS.len()]| cells.join(" | ");
     println!("\n{of}\n\n| waiting | {} |", row(SLOTS.map(|slots| format!("k = {slots}"))));
@@ -42,7 +41,7 @@ fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: i
     }
 }
 
-/// At another peer.
+/// A token, which is at another peer.
 struct Token {
     stay: u64,
     user: Claim,
@@ -102,7 +101,7 @@ impl Stage {
             let token = &mut self.tokens[slot as usize];
             let (known, last) = (token.following.turn, token.stay + token.following.claims.len() as u64);
             match () {
-                // For a previous stay, or of an earlier turn.
+                // The message is for a previous stay, or of an earlier turn.
                 () if stay < token.stay || following.turn < known => {}
                 () if token.stay == stay && (replaces || following.turn == known) => token.following = following,
                 () if stay == last && following.turn == known => token.following.claims.extend(following.claims),

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let failed = all("repaired", runs, first, Config::REPAIRED, true);
     let few = runs.min(1000);
     all("printed", few, first, Config::PRINTED, false);
-    // Without the two defects that stop it in every run.
+    // Two defects stop the printed form in every run.
     let served = Config { owner_notified: true, replicas_receive_release: true, ..Config::PRINTED };
     all("printed, with ADDREQUEST to the owner and RELEASE handled", few, first, served, false);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -17,15 +17,16 @@
 //!   │                           ├──────────────────►│
 //! ```
 //!
-//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent to the next
-//! owner. The clients of a failed peer are dead: the peer that acts for it releases their requests and slots. A peer
-//! never gets its identifier back.
+//! *Departure:* §5 does not say what happens to messages in flight, to the clients of a failed peer, and when it
+//! returns. Here, unconfirmed messages are part of the state, and are resent to the next owner. The successor releases
+//! the requests and slots of the dead clients. A peer never gets its identifier back.
 //!
-//! A change, its copies and its messages leave in one step, so on reliable channels a change that any peer has received
-//! reaches its backups.
+//! **Safety.** One peer acts for each identifier, as long as failures are reported ([`Protocol::on_peer_down`]) only
+//! after everything that the failed peer has sent has arrived. A step sends the new state to the backups and its
+//! messages together, so on reliable channels the successor has every state of which another peer has received a
+//! message. It resends what was not confirmed, and the receivers discard duplicates by number.
 //!
-//! **Failure detection** ([`Protocol::on_peer_down`]) must report a peer only after everything that it has sent has
-//! arrived. If it is wrong, two peers act for one identifier and mutual exclusion is violated: a flaw of the design
+//! After a false report two peers act for one identifier, and mutual exclusion is violated: a flaw of the design
 //! (`explore/scenarios/backed_defects`).
 
 mod message;
@@ -50,7 +51,7 @@ use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
-    /// A participant with the same configuration, in its initial state for this layout.
+    /// Returns a participant with the same configuration, in its initial state for this layout.
     fn fresh(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
@@ -63,7 +64,7 @@ pub struct Config {
     pub recovers: bool,
 }
 
-/// Messages between participants of one peer in a step. After a false failure report parents may form a cycle.
+/// Limits the messages between participants of one peer in a step: after a false report parents may form a cycle.
 const MAX_PER_STEP: usize = 4096;
 
 /// The peers in ring order.
@@ -80,7 +81,7 @@ impl Ring {
         Arc::new(Self { peers })
     }
 
-    /// Keeps this order.
+    /// Creates a ring in this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
@@ -129,7 +130,6 @@ impl<P: Backable> Backed<P> {
         Self { failed, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
     }
 
-    /// The first peer from there on that has not failed.
     fn owner(&self, whose: PeerId) -> PeerId {
         self.ring.from(whose).find(|peer| !self.failed.contains(peer)).unwrap_or(self.me)
     }
@@ -144,7 +144,7 @@ impl<P: Backable> Backed<P> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Runs a step; sends the new state to the backups, then the messages.
+    /// Passes an input to a participant; sends the new state to the backups, then the messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -212,11 +212,10 @@ impl<P: Backable> Backed<P> {
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
-            // The owner may be alive, and the state here is outdated.
+            // The sender knows of a failure that this peer does not: the state here may be outdated.
             Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
-                // A repeated message is recognized by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
                     part.outbox.retain(|sent| (sent.to, sent.number) != (from, number));
                 }
@@ -260,7 +259,7 @@ impl<P: Backable> Backed<P> {
         }
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
-                // No message may reveal the loss of a peer in the critical section.
+                // If it was in the critical section, perhaps no message to it will ever reveal the loss.
                 return self.on_missing_state(cx);
             }
         }

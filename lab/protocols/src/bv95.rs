@@ -1,11 +1,12 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
 //! 1995), the baseline of the Fair-K paper, whose sections are cited.
 //!
-//! Each token has a tree, managed like that of Naimi and Tréhel: the root has the token or will have it last, and a
-//! request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`] chooses the
-//! tree without knowledge of the queues: that makes the algorithm unfair.
+//! Each token has a tree, as in Naimi and Tréhel's algorithm. Its root has the token, or is the last in its queue. A
+//! request follows the `parent` pointers to the root, and each pointer on the way is turned towards the requester. A
+//! [`Heuristic`] chooses the tree without knowledge of the queues, which makes the algorithm unfair. It is safe, since
+//! a client holds only while its peer has one of the k tokens.
 //!
-//! The paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this form:
+//! The paper says that requests are *cached*, but not how (`lab/docs/papers/bv95.md` has the reasons for this form):
 //!
 //! ```text
 //!   5            4 (waits)         3 (holds)        tree 0
@@ -20,8 +21,8 @@
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* a token without remote requests goes to the oldest ticket waiting at its peer, whichever tree that has
-//! chosen.
+//! *Departure:* a token with an empty queue goes to the oldest ticket waiting at its peer, whichever tree that ticket
+//! chose.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -44,16 +45,16 @@ pub enum Message {
     Token {
         to: Ticket,
         token: Token,
-        /// The others; empty in the plain organisation.
+        /// The waiters after `to`; empty in the plain organisation.
         queue: VecDeque<Claim>,
     },
 }
 
-/// The queues of the trees.
+/// How the requests of a tree are queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
-    /// Naimi and Tréhel's: the root is the tail, and stores the requester as its `next`.
+    /// As Naimi and Tréhel: the root is the tail, and stores the requester as its *next*.
     Plain,
     /// The token carries its queue. A waiting peer stores requests for it: fewer messages, but these requests wait
     /// twice (§4).
@@ -65,16 +66,16 @@ pub enum Organisation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
-    /// §3.2, cinema without a moderator.
+    /// A random tree: the cinema without a moderator (§3.2).
     #[default]
     Random,
-    /// The tree of the last token here; initially, the peer's number modulo k.
+    /// The tree of the last token at this peer; at first, the peer's number modulo k.
     LastHeld,
     /// The trees in turn, from the peer's number modulo k.
     RoundRobin,
 }
 
-/// The default is closest to the published figures.
+/// The form of the algorithm. The default is closest to the published figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
@@ -105,8 +106,8 @@ struct Held {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
-    /// *parent*; `None` where requests are stored: plain, at the root; caching, at each peer that has the token or
-    /// waits for it.
+    /// *parent*; `None` at a peer that stores requests. Plain: the root. Caching: each peer that has the token or waits
+    /// for it.
     parent: Option<PeerId>,
     held: Option<Held>,
     places: Vec<Place>,
@@ -123,7 +124,7 @@ pub struct Bv95 {
 }
 
 impl Bv95 {
-    /// Each token's holder is the root of its tree.
+    /// Creates the initial state: each token's peer is the root of its tree.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tree = |slot: u32| {
@@ -162,7 +163,7 @@ impl Bv95 {
         }
     }
 
-    /// Forwards a request with path reversal.
+    /// Forwards a request, or stores it at the root; then reverses the path.
     fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
         let tree = &mut self.trees[slot as usize];
         let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
@@ -172,14 +173,14 @@ impl Bv95 {
             tree.store(r, self.config.organisation);
         }
         if turns && r.peer != self.me {
-            tree.parent = Some(r.peer); // A cache does not move until the token has passed.
+            tree.parent = Some(r.peer); // A peer that caches gets a parent when it sends the token on.
         }
         if tree.held.as_ref().is_some_and(|held| held.user.is_none()) {
             self.pass_on(slot, cx);
         }
     }
 
-    /// Forwards the token along withdrawn places.
+    /// Sends the token to the first claim of its queue that is not withdrawn here.
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
@@ -212,7 +213,7 @@ impl Bv95 {
         let at = tree.places.iter().position(|place| place.ticket == ticket);
         let (Some(at), Some(held)) = (at, &mut tree.held) else {
             cx.unexpected("a token for a ticket that does not wait here");
-            return false; // Losing the token is worse.
+            return false; // The token stays here: losing it is worse.
         };
         let mut place = tree.places.remove(at);
         held.queue.append(&mut place.behind);
@@ -222,7 +223,7 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// Takes a client for an idle token. Its place in another tree remains.
+    /// Chooses a client for an idle token. Its place in another tree remains, as withdrawn.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;

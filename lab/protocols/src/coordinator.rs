@@ -24,11 +24,13 @@
 //!    no other for a [term](Config::term), counted from when it sent the message that the promise answers. Two sets of
 //!    m share a replica, which gives one promise at a time, and without memory none until its earlier ones have
 //!    expired.
-//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs after a coordinator's grant. The coordinator
-//!    starts one only when the last owner of the previous chain has released, or its lease has expired. A client holds
-//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one.
-//! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*),
-//!    since its predecessor extended no lease after its promises expired. Meanwhile owners renew and hand over.
+//! 2. *One chain at a time.* A *chain* is a coordinator's grant and the hand-overs that follow it. RESPONSE names the
+//!    owner and the end of its lease, before which the coordinator starts no other chain. A client holds only until
+//!    such an end, by its own clock, that it received for itself or an earlier owner of its chain. So a coordinator
+//!    may start a chain when the last owner of the previous one has released, or the lease has expired.
+//! 3. *Elections.* Grants are not replicated. The predecessor of a new coordinator extended no lease after its promises
+//!    expired, so all its chains have ended one lease later. The new one starts no chain until then (*grace*), but
+//!    adopts an owner that renews.
 //!
 //! # Numbers
 //!
@@ -61,37 +63,36 @@ use replica::Replica;
 /// Distance between the first fencing numbers of two epochs.
 const EPOCH: u64 = 1 << 40;
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair (`lab/docs/papers/coordinator.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease, and of the silence after which a waiter is removed. 10 s: our choice, as in Sigma.
+    /// Length of an owner's lease, and of the silence after which a waiter is removed.
     pub lease: Span,
-    /// Length of a promise. 4 s: our choice, four pings.
+    /// Length of a promise.
     pub term: Span,
-    /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
+    /// *periodOfTime*: interval of pings; in print also the wait for OK.
     pub ping: Span,
-    /// Clients repeat unanswered requests after it. 0.5 s: our choice, more than a round trip.
+    /// Time until a client repeats an unanswered request.
     pub retry: Span,
-    /// The owner receives ADDREQUEST. In print it never learns of a successor.
+    /// The owner receives ADDREQUEST.
     pub owner_notified: bool,
-    /// Replicas handle RELEASE. In print the first owner stays the owner.
+    /// Replicas handle RELEASE.
     pub replicas_receive_release: bool,
-    /// RELEASE names the successor. In print a RELEASE that overtakes ADDREQUEST or RESPONSE leaves a waiter behind.
+    /// RELEASE names the successor.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print a late ADDREQUEST with an early time stamp makes a second head of the
-    /// queue.
+    /// The coordinator numbers requests. In print their order is that of the clients' time stamps.
     pub coordinator_numbers: bool,
-    /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
+    /// Distinguishes a client's requests.
     pub requests_apart: bool,
-    /// Answers a repeated REQUEST. In print (*received(msg)*) even a new coordinator drops it.
+    /// Answers a repeated REQUEST. In print it is dropped (*received(msg)*).
     pub coordinator_dedups: bool,
-    /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
+    /// A coordinator needs a majority. In print a replica that misses an answer becomes the coordinator.
     pub majority_lease: bool,
-    /// Owners have a lease (§4.4). Figure 1 has none.
+    /// Owners have a lease (§4.4).
     pub owner_lease: bool,
     /// Retransmits unanswered messages (§4.4).
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others forward it, for 3 (n − 1) more messages.
+    /// Only the coordinator acts on a REQUEST. In print the others forward it.
     pub one_acts: bool,
     /// Sends REQUEST and RELEASE to one replica, if it answers. In print to all.
     pub one_asked: bool,
@@ -171,7 +172,7 @@ impl Coordinator {
         }
     }
 
-    /// `None` if the client does not wait, or has no answer yet.
+    /// Returns `None` if the client does not wait, or has no answer yet.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }

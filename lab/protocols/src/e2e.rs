@@ -22,10 +22,11 @@
 //!   ├──────────────►├─────────────►│              │
 //! ```
 //!
-//! **Safety.** [Sigma's](crate::sigma) votes are for a *reign*: the elected request, and all that get the token from
-//! it. As in Sigma, there is one reign at a time if fewer than 2m − n replicas are reset or move within any lease time.
-//! Within a reign a token is created for one request and used once. It carries the end of the lease by its receiver's
-//! clock; after that it is only a queue. The records of hops, queues and pings only save messages or time.
+//! **Safety.** The votes are [Sigma's](crate::sigma), but for a *reign*: the elected request, and the requests that get
+//! the token from it in turn. By Sigma's argument there is one reign at a time if fewer than 2m − n replicas are reset
+//! or move within any lease time. A reign has one token. Its owner sends it to one waiter and uses it no more; the
+//! receiver recognizes copies of that message. The token carries the end of the votes' lease by the receiver's clock;
+//! after that it is only a queue. The records of hops, queues and pings save messages or time, and are not needed.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, and each later owner of the reign adds one.
 //! An expired lease adds more than the owners of one lease time can ([`crate::fencing`]).
@@ -59,7 +60,7 @@ use owner::{Past, Token};
 use requester::Requester;
 use trail::Trail;
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair (`lab/docs/papers/e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
@@ -73,20 +74,19 @@ pub struct Config {
     pub backups: usize,
     /// Delay of these copies. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print a new client wins meanwhile.
+    /// RELEASE names the successor.
     pub successor_named: bool,
-    /// Replicas store losers until they know the winner; a former owner forwards an ENQUEUE. In print such requests are
-    /// lost, and no replica asks for a YIELD.
+    /// Replicas store losers until they know the winner, and a former owner forwards an ENQUEUE.
     pub losers_queued: bool,
-    /// Hops record winners. In print they record the first request: A is queued at B, B at A.
+    /// Hops record winners. In print they record the first request.
     pub marks_of_winners: bool,
-    /// In print a late RELEASE or IAMWINNER affects the current owner.
+    /// Owners are numbered, and messages of earlier ones ignored.
     pub epochs: bool,
-    /// Retransmits TOKEN. In print it is the only copy of the queue.
+    /// Retransmits TOKEN.
     pub acknowledged: bool,
-    /// In print the votes for a crashed holder are lost.
+    /// Votes expire.
     pub leases: bool,
-    /// In print a client waits forever for a lost answer.
+    /// Clients retry.
     pub asks_again: bool,
     /// The next owner needs votes. In print it declares itself.
     pub claims_voted: bool,
@@ -116,11 +116,11 @@ impl Config {
         }
     }
 
-    /// A token is sent so often before its receiver counts as dead.
+    /// How often a token is sent before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// Maximum of former owners that forward an ENQUEUE: our choice.
+    /// Maximum number of former owners that forward an ENQUEUE: our choice.
     const MAX_DETOURS: u8 = 3;
-    /// Maximum of requests stored for an announced token: our choice.
+    /// Maximum number of requests stored for an announced token: our choice.
     const MAX_EARLY: usize = 1000;
 
     fn votes(&self) -> sigma::Config {
@@ -141,7 +141,7 @@ pub struct E2e {
     config: Config,
     common: Common<Message>,
     requesters: Vec<Requester>,
-    /// The first request since the last reset.
+    /// The first request of this process.
     first: Option<Stamp>,
     token: Option<Token>,
     past: Vec<Past>,
@@ -273,8 +273,8 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 3, at the replica. *Departure:* it sends ENQUEUE, as a hop does; the paper's only names the owner. A
-    /// retrying client is queued here, too: the owner may be dead.
+    /// §IV.A, step 3, at the replica. *Departure:* it sends ENQUEUE, as a hop does; the paper's replica only names the
+    /// owner. It also queues a client that retries: the owner may be dead.
     fn on_request(
         &mut self,
         replica: u32,
@@ -323,7 +323,7 @@ impl E2e {
         true
     }
 
-    /// §IV.A, steps 4 and 6; §V.A: a route that has changed is cleared.
+    /// Records an owner (§IV.A, steps 4 and 6), and clears the former route (§V.A).
     fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
         let known = self.trail.get(replica).map(|mark| mark.known);
         if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {

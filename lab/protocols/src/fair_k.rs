@@ -4,7 +4,8 @@
 //! Each of k tokens has a queue; a release sends the token straight to the next waiter (`child`). The *coordinator*
 //! knows the tails of the queues (`token_locations`) and assigns requests to them in turn. Each assigned request
 //! becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is found along `parent`
-//! pointers, which every forwarded request turns towards its sender (path reversal, Naimi and Tréhel).
+//! pointers, which every forwarded request turns towards its sender (path reversal, Naimi and Tréhel). At most k
+//! clients hold, since each needs a token, and no message duplicates one.
 //!
 //! ```text
 //!   4            3 (coordinator)   1 (tail of queue 0, holds)
@@ -58,7 +59,7 @@ pub enum Message {
     TokenLocations { to: Ticket, locations: Box<TokenLocations> },
 }
 
-/// Parameters.
+/// The form of the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
@@ -83,7 +84,7 @@ struct Place {
     /// *next* in the privileged queue, *child* in the token's queue.
     next: Option<Claim>,
     child: Option<Claim>,
-    /// The role has arrived. (Unread in the paper; here `next` is attached to the place without it.)
+    /// The role has arrived. The paper never reads it; here the place without the role stores `next`.
     in_child_queue: bool,
 }
 
@@ -186,7 +187,7 @@ impl FairK {
         }
     }
 
-    /// Returns the follower.
+    /// Ends the place's wait for the role, and returns its follower in the privileged queue.
     fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
         let Some(at) = self.place(ticket) else {
             cx.unexpected("the coordinator's role for a ticket that does not wait here");
@@ -206,7 +207,7 @@ impl FairK {
         while to.peer == self.me {
             let Some(at) = self.place(to.ticket) else {
                 cx.unexpected("a token for a ticket that does not wait here");
-                return self.idle.push(token); // Losing a token is worse.
+                return self.idle.push(token); // The token stays here: losing it is worse.
             };
             if self.places[at].phase == Phase::Waiting {
                 return self.enter(at, token, cx);
@@ -219,7 +220,7 @@ impl FairK {
         cx.send(to.peer, Message::Token { to: to.ticket, token });
     }
 
-    /// Returns the token's next place.
+    /// Ends a turn, and returns the next place of its token.
     fn leave(&mut self, at: usize) -> Option<Claim> {
         let place = &mut self.places[at];
         place.phase = Phase::Left;
@@ -260,7 +261,7 @@ impl FairK {
         }
     }
 
-    /// The follower of an older ticket leads back here: a cycle.
+    /// Turns `parent` to the follower of the newest ticket: that of an older one leads back here, in a cycle.
     fn point_to(&mut self, behind: Claim, ticket: Ticket) {
         if ticket == self.last && behind.peer != self.me {
             self.parent = Some(behind.peer);
@@ -277,7 +278,7 @@ impl Protocol for FairK {
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are requested in order");
         let token = self.idle.pop();
-        let in_child_queue = token.is_some(); // Without the privileged queue.
+        let in_child_queue = token.is_some(); // It does not join the privileged queue.
         self.places.push(Place { ticket, phase: Phase::Waiting, next: None, child: None, in_child_queue });
         if let Some(token) = token {
             return self.enter(self.places.len() - 1, token, cx);

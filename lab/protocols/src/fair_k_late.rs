@@ -16,24 +16,25 @@
 //!   │◄───────────────┤                  │        … and learns its successor
 //! ```
 //!
+//! **Safety.** At most k clients hold, since each needs a token, and no message duplicates one.
+//!
 //! **Order.** The first release may serve a waiter that is not the oldest; the coordinator then announces the passed
-//! waiter to further holders. If two of them release at once, the second token is forwarded to its served client's
-//! successor.
+//! waiter to further holders. If two of them release at once, the second token finds the waiter served and is passed
+//! on.
 //!
-//! **One token.** Successors are sent ahead, at most [`Config::reach`] of them, each to the waiter before it. If the
-//! queue is longer, the token carries the flag `more`. A client of the token's own peer enters without a request only
-//! if neither a successor, nor `more`, nor another waiting client of that peer is known. So it enters only before
-//! requests that were made less than two message delays earlier.
+//! **One slot.** Successors are sent ahead for up to [`Config::reach`] hand-overs: they travel with the token, and
+//! further ones are sent to the last of them. If the queue is longer, the token carries the flag `more`. A client at
+//! the token's peer enters without a request only if that peer knows of no successor, no `more` and no other client
+//! that waits there. So it overtakes only requests that were made less than two message delays earlier.
 //!
-//! **The coordinator** moves to its last waiter after [`Config::term`] entries; a former one forwards updates.
+//! **The coordinator's role** moves to the last waiter after [`Config::term`] entries; the former one forwards updates.
 //!
-//! **Failed and leaving peers.** The coordinator removes the claims of a failed peer, and a holder discards it as
-//! successor. A peer that leaves sends its tokens and the role to a replacement.
+//! **Failed and leaving peers.** The coordinator removes the claims of a failed peer, and a holder discards them as
+//! successors. A peer that leaves sends its tokens and the role to a replacement.
 //!
-//! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
-//! stay, and reports of older stays change nothing. A `next` that replaces successors begins a new *turn*; `left` names
-//! the turn of the successors that went with the token, which shows the coordinator whether to send the replacement
-//! again.
+//! **Reordered messages.** The stays of a token at peers are numbered: a `next` is valid for one stay, and reports of
+//! older stays change nothing. A `next` that replaces successors begins a new *turn*. `left` names the turn of the
+//! successors that went with the token, so the coordinator knows whether to send the replacement again.
 
 mod lead;
 
@@ -56,7 +57,7 @@ pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
-    /// Earlier moves of the role.
+    /// The number of earlier moves of the role.
     pub epoch: u64,
     /// The coordinator.
     pub peer: PeerId,
@@ -115,7 +116,7 @@ pub struct FairKLate {
     inbox: VecDeque<Message>,
 }
 
-/// The maximum of updates buffered for a future role. A peer sends a few at a time.
+/// The maximum number of updates buffered for a future role. A peer sends a few at a time.
 const MAX_EARLY: usize = 100_000;
 
 impl FairKLate {
@@ -143,7 +144,7 @@ impl FairKLate {
         self.role.peer
     }
 
-    /// `None` at other peers.
+    /// Returns the queue at the coordinator, `None` at other peers.
     pub fn queue(&self) -> Option<&Queue> {
         self.lead.as_deref().map(|lead| &lead.queue)
     }
@@ -264,7 +265,7 @@ impl FairKLate {
             }
             // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
-                // The coordinator would send the token here repeatedly.
+                // Otherwise the coordinator would send the token here again.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.send_update(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -355,8 +356,7 @@ impl Protocol for FairKLate {
         self.process_inbox(cx);
     }
 
-    /// Takes back a token, as if the receiver had sent it here, and the role. Other messages matter only if the
-    /// receiver is alive.
+    /// Takes back the role, or a token as if the receiver had sent it here. Sends other messages again.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, following, role, .. } => {

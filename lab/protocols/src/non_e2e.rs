@@ -19,8 +19,9 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is safe
-//! like Sigma, if fewer than 2m − n replicas are reset or move within any lease time.
+//! **Safety.** The votes are [Sigma's](crate::sigma), and only replicas give them. Entries and partial queues determine
+//! which requests reach a replica, and when. So there is one holder, as in Sigma, if fewer than 2m − n replicas are
+//! reset or move within any lease time.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -45,34 +46,32 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair (`lab/docs/papers/non-e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of a vote's lease. 10 s: as in Sigma.
+    /// Length of a vote's lease.
     pub lease: Span,
-    /// Time until a client retries, doubled up to a third of the lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client retries, doubled up to a third of the lease.
     pub retry: Span,
-    /// Time until a client without votes, or a hop with waiters, checks its route, doubled each time. 10 s: our choice.
+    /// Time until a client without votes, or a hop with waiters, checks its route; doubled each time.
     pub patience: Span,
-    /// Maximum of `patience`. 10 minutes: the paper's example for pings (§V.A).
+    /// Maximum of `patience`.
     pub most_patience: Span,
-    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
+    /// Time until a hop resends unacknowledged queues.
     pub again: Span,
-    /// A hop's answer is not a vote. In print a client enters that a hop names as holder, because its request came
-    /// twice.
+    /// A hop's answer is not a vote.
     pub hearsay: bool,
-    /// A client with too few votes bypasses the hops. In print a replica that does not know the hops' queues returns a
-    /// yielded vote: a permanent split.
+    /// A client with too few votes bypasses the hops. In print it yields them.
     pub surfaces: bool,
-    /// Answers a vote for a finished request. In print a stale queue entry blocks the replica.
+    /// Returns a vote for a finished request.
     pub answers_ghosts: bool,
-    /// Distinguishes requests and grants. In print a late RELEASE or grant affects the next request.
+    /// Distinguishes requests and grants.
     pub epochs: bool,
-    /// The last hop that has added to the queue in a RELEASE keeps a copy. In print the message is the only one.
+    /// The last hop that has added to the queue in a RELEASE keeps a copy.
     pub keeps_copies: bool,
-    /// In print the vote for a crashed holder is lost.
+    /// Votes expire.
     pub leases: bool,
-    /// In print a client waits forever for a lost answer.
+    /// Clients retry.
     pub asks_again: bool,
 }
 
@@ -99,7 +98,7 @@ impl Config {
         }
     }
 
-    /// Queues are sent so often. By then their waiters have retried.
+    /// How often queues are sent. By then their waiters have retried.
     const TRIES: u32 = 8;
 
     fn votes(&self) -> sigma::Config {
@@ -253,7 +252,7 @@ impl NonE2e {
         }
     }
 
-    /// The replica has left this peer, or the request was queued here.
+    /// Handles a message for a replica that has left this peer, or the check of a request queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -275,7 +274,7 @@ impl NonE2e {
         }
     }
 
-    /// The replica knows only this hop's entries.
+    /// Creates a replica that has moved here. It knows only this hop's queue.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {

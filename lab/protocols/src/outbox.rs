@@ -62,7 +62,6 @@ impl<M: Clone> Outbox<M> {
         self.entries.len() == 1
     }
 
-    /// Removes the acknowledged message.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
         let at = self.entries.iter().position(|entry| entry.receipt == receipt)?;
         Some(self.entries.remove(at).message)

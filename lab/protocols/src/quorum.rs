@@ -50,7 +50,7 @@ impl Quorum {
         2 * self.m - self.n
     }
 
-    /// After `received` answers, `same` of them votes (Sigma, §4, case 3: j_same + n − j < m).
+    /// Returns the verdict after `received` answers, `same` of them votes (Sigma, §4, case 3: j_same + n − j < m).
     pub const fn verdict(self, same: u32, received: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
@@ -148,7 +148,6 @@ impl Voters {
         Self(self.0 & other.0)
     }
 
-    /// In order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         core::iter::from_fn(move || {

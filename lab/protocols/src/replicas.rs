@@ -50,7 +50,7 @@ impl Replicas {
         self.quorum
     }
 
-    /// On an overlay, the first message for a key creates its replica.
+    /// Returns the replicas at `peer`: none on an overlay, where the first message for a key creates its replica.
     pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         let hosts: &[PeerId] = match &self.places {
             Places::Hosts(hosts) => hosts,
@@ -122,7 +122,6 @@ pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
 }
 
-/// Separates the parts by semicolons.
 pub(crate) fn write_parts(f: &mut fmt::Formatter<'_>, parts: impl IntoIterator<Item = impl Display>) -> fmt::Result {
     let mut between = "";
     parts.into_iter().try_for_each(|part| write!(f, "{}{part}", core::mem::replace(&mut between, "; ")))

@@ -1,5 +1,5 @@
-//! Requests that move between queues, in E2E and Non-E2E: a winner's lease must end by its own clock, wherever its
-//! request has waited.
+//! Requests that move between queues, in E2E and Non-E2E. A winner's lease ends by its own clock, so each queue
+//! converts the send time.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;
 use crate::sigma::replica::Entry;
 
-/// The lease of votes without one: 272 years.
+/// The lease of votes that never expire: 272 years.
 pub(crate) const FOREVER: Span = Span::from_secs(1 << 33);
 
 /// A request that moves between queues.

@@ -16,9 +16,11 @@
 //!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time: a holder has m
-//! votes that were given or renewed within the last lease time by its own clock, two such sets share 2m − n replicas,
-//! and a replica that remembers gives its vote to no other client meanwhile.
+//! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time. A holder has m
+//! votes, each given or renewed within the last lease time. It counts that from when it sent the REQUEST, by its own
+//! clock and 0.1 % short, so its lease ends before the replica's. Until then a replica that is not reset gives its vote
+//! to no other client, unless the owner has returned it; and the owner counts no vote that it has returned. Two sets of
+//! m voters share at least 2m − n replicas, so for two holders each of these must have been reset.
 //!
 //! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win; at a hand-over its
 //! view is stale, and the votes come straight back. Here, a replica that queues a request earlier than its owner's
@@ -46,34 +48,32 @@ use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
 use replica::{Entry, Replica};
 
-/// Each switch is one repair.
+/// Parameters, and a switch for each repair (`lab/docs/papers/sigma.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Length of a vote's lease.
     pub lease: Span,
-    /// Minimum time between retries. 0.5 s: our choice, more than a round trip.
+    /// Minimum time between retries.
     pub retry: Span,
-    /// In print *Request()* never clears *resp[]*, and late messages of an earlier request affect the next.
+    /// Distinguishes a client's requests.
     pub requests_apart: bool,
-    /// In print a retry answered by "owner = you" before the YIELD arrives restores a vote that another client gets.
+    /// Numbers grants, so that a YIELD and its grant match.
     pub numbered_grants: bool,
-    /// Clients know the end of their lease and renew it. In print only replicas know it.
+    /// Clients know the end of their lease and renew it.
     pub client_leases: bool,
-    /// In print a retry adds a second entry.
+    /// A retry adds no second entry.
     pub idempotent_requests: bool,
-    /// Clients yield only on `Inquire`. In print stale entries in *resp[]* cause YIELDs at every hand-over; and a
-    /// RELEASE that overtakes its REQUEST leaves a ghost owner.
+    /// Replicas send `Inquire`, and clients yield on no other occasion.
     pub ask_owner: bool,
-    /// In print a YIELD from an unknown client is dropped.
+    /// A YIELD from an unknown client queues it.
     pub yield_is_request: bool,
-    /// In print a client without T_w waits forever.
+    /// A client without T_w retries.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w, which is too late where
-    /// a replica was reset.
+    /// Retries after five eighths of T_w.
     pub early_retry: bool,
-    /// In print T_CS includes idle time.
+    /// T_CS excludes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print a new client overtakes all waiters.
+    /// Logical clocks are never behind the time.
     pub seeded_clocks: bool,
     /// The voters' fencing levels must be close enough ([`crate::fencing`]). Not in the paper.
     pub levels_agree: bool,
@@ -206,7 +206,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // Each replica gets the RELEASE of a finished client.
+                // A finished client need not answer: its RELEASE goes to every replica.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);

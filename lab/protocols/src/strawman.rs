@@ -12,8 +12,11 @@
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! *Departure:* attempts are numbered and a late vote is returned. The lease ends `lease` after the start of the
-//! attempt and is never renewed.
+//! Without resets at most one client holds: two sets of m voters share a replica, whose vote is for one client until
+//! RELEASE or the end of its lease. The client's lease counts from the start of its attempt, so it ends earlier. It is
+//! never renewed.
+//!
+//! *Departure:* attempts are numbered, and a late vote is returned.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -48,7 +51,7 @@ pub enum Message {
     Release { replica: u32, attempt: Attempt, fencing: u64 },
 }
 
-/// The end of an attempt without answers, of the backoff, or of the lease.
+/// The timer of a client: the end of an attempt without answers, of the backoff, or of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake(pub Ticket);
 

@@ -8,16 +8,15 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Client = (PeerId, Ticket);
 
-/// Delivers each message once, in any order.
 struct World<P: Observe> {
     peers: Vec<P>,
     slots: u32,
     under_way: Vec<(PeerId, PeerId, P::Message)>,
     waiting: Vec<Client>,
     holding: BTreeMap<Client, Grant>,
-    /// The last of each slot.
+    /// The last number of each slot.
     fencing: Vec<u64>,
-    /// The last of each peer.
+    /// The last ticket of each peer.
     tickets: Vec<Ticket>,
     rng: Rng,
 }
@@ -153,7 +152,6 @@ impl<P: Observe> World<P> {
     }
 }
 
-/// Prints the name of a run that fails.
 struct Named(String);
 
 impl Drop for Named {
@@ -164,7 +162,7 @@ impl Drop for Named {
     }
 }
 
-/// Also with more tokens than peers.
+/// Plays the seeds with different numbers of peers and tokens, also with more tokens than peers.
 fn any_order<P: Observe>(name: &str, seeds: u64, peer: impl Fn(PeerId, &Layout) -> P) {
     for (peers, slots, seed) in
         (1..=6).flat_map(|n| (1..=4).flat_map(move |k| (0..seeds).map(move |seed| (n, k, seed))))

@@ -121,7 +121,7 @@ impl<P: Backable> World<P> {
                     *last = grant.fencing;
                     self.holding.insert((at, ticket), grant);
                 }
-                // For example, a late copy for a peer that already acts.
+                // For example, a late copy of a state for which its receiver already acts.
                 Effect::Unexpected { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -129,7 +129,6 @@ impl<P: Backable> World<P> {
     }
 }
 
-/// Prints the name of a run that fails.
 struct Named(String);
 
 impl Drop for Named {
@@ -158,7 +157,6 @@ fn crashes_up_to_number_of_backups_are_survived() {
     }
 }
 
-/// After false failure reports two peers have acted for one participant, and parents may form a cycle.
 #[test]
 fn request_in_parent_cycle_at_one_peer_is_given_up() {
     let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);

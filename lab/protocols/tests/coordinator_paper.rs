@@ -14,7 +14,7 @@ fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     Scene::among(n, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// A holds and `waiting` wait, each with its answer.
+/// A holds, and the clients `waiting` have requested and received their answers.
 fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
     let mut scene = scene(n, config);
     scene.request(A);
@@ -31,7 +31,7 @@ fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
     scene.sent[Coordinator::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
 }
 
-/// §4.1: "Initially, the first created replica will be the coordinator."
+/// §4.1.
 #[test]
 fn first_replica_is_first_coordinator() {
     for config in [Config::PRINTED, Config::REPAIRED] {
@@ -45,7 +45,7 @@ fn first_replica_is_first_coordinator() {
     }
 }
 
-/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas".
+/// §4.1.
 #[test]
 fn idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
@@ -60,14 +60,14 @@ fn idle_resource_costs_four_messages() {
     assert_eq!(cost, [1, 1, 0, 1, 1, 0, 0, 0, 0, 0]);
 }
 
-/// §4.1, REQUEST in Figure 1, literally.
+/// §4.1 and Figure 1, REQUEST.
 #[test]
 fn printed_replicas_all_forward_a_request() {
     let scene = with_waiting(7, Config::PRINTED, &[]);
     assert_eq!((sent(&scene, "request"), sent(&scene, "ping"), sent(&scene, "ok")), (7 + 6, 6, 6));
 }
 
-/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue".
+/// §4.1.
 #[test]
 fn all_waiters_and_replicas_receive_addrequest() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -98,7 +98,7 @@ fn printed_form_serves_no_second_client() {
     assert!(scene.grants.is_empty());
 }
 
-/// §1: "at the moment when there are no requesters else, it will return again to the coordinator".
+/// §1.
 #[test]
 fn token_without_successor_returns_to_coordinator() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
@@ -109,7 +109,7 @@ fn token_without_successor_returns_to_coordinator() {
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission."
+/// §4.4, 1.
 #[test]
 fn crashed_owner_loses_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -138,7 +138,7 @@ fn without_leases_crashed_owner_blocks_forever() {
     assert_eq!(scene.holders(), [A]);
 }
 
-/// §4.4, 2: "Failure of requester … is detected".
+/// §4.4, 2.
 #[test]
 fn crashed_waiter_is_skipped() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -160,7 +160,7 @@ fn silent_waiter_is_not_granted() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Figure 1, RECOVER: "If (received(msg)) break".
+/// Figure 1, RECOVER.
 #[test]
 fn printed_recover_is_answered_once() {
     let mut scene = with_waiting(5, Config::PRINTED, &[]);
@@ -208,7 +208,7 @@ fn request_survives_coordinator_crash_at_any_step() {
     }
 }
 
-/// §4.1: "sends the message RECOVER to all active replicas"; here after a term.
+/// §4.1: sent after a term here.
 #[test]
 fn reset_replica_recovers_before_it_votes() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -219,7 +219,7 @@ fn reset_replica_recovers_before_it_votes() {
     let votes = sent(&scene, "update");
     scene.pass(Span::from_secs(3));
     assert!(sent(&scene, "recover") > 0 && sent(&scene, "update") > votes);
-    // It votes again, so the coordinator may fail.
+    // The replica votes again, so the coordinator may fail.
     scene.cut_off = Some(0);
     scene.pass(Span::from_secs(30));
     scene.release(A);
@@ -241,7 +241,7 @@ fn replica_without_majority_grants_nothing() {
     assert!(scene.grants.is_empty());
 }
 
-/// One replica without memory leaves no coordinator to recover from.
+/// If all votes are needed, a replica without memory has no coordinator to recover from.
 #[test]
 fn reset_is_survived_when_all_votes_are_needed() {
     for n in [1, 2, 3] {
@@ -262,7 +262,7 @@ fn reset_is_survived_when_all_votes_are_needed() {
     }
 }
 
-/// §4.4: "t_w = l × t_cs".
+/// §4.4.
 #[test]
 fn waiting_time_is_forecast() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
@@ -310,7 +310,7 @@ fn client_with_expired_lease_discards_queue() {
     assert!(scene.find(A, B, "release").is_none(), "B has finished: {:?}", scene.wire);
 }
 
-/// A has handed over to B, which counts as dead, so that C holds. Returns also the messages of A to B.
+/// A has handed over to B. B counts as dead, so C holds. Also returns A's messages to B.
 fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
@@ -322,7 +322,6 @@ fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     (scene, late)
 }
 
-/// Unless the coordinator confirms it.
 #[test]
 fn late_token_is_not_used() {
     let (mut scene, late) = considered_dead();
@@ -335,7 +334,7 @@ fn late_token_is_not_used() {
     assert_eq!(scene.holders(), [B], "it is served later");
 }
 
-/// B knows the end of C's lease.
+/// B knows the end of C's lease, which is not its own.
 #[test]
 fn lease_end_does_not_cover_earlier_turns() {
     let (mut scene, late) = considered_dead();

@@ -28,7 +28,7 @@ fn count(experiment: Experiment, quorum: Quorum, config: Config) -> Report {
     faults::play(&experiment, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// At most a minority of the replicas within the time that recovery takes.
+/// Resets at most a minority of the replicas within the time that recovery takes.
 fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(10) * servers),
@@ -108,7 +108,6 @@ fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
-/// Safety does not depend on memory.
 #[test]
 fn repaired_form_is_safe_with_unlimited_resets() {
     let faults = Faults { replica_life: Some(Span::from_secs(12)), resets_at_most: None, ..few_resets(3) };
@@ -124,8 +123,8 @@ fn repaired_form_holds_with_resets_and_all_votes_needed() {
     holds(&Experiment { faults, ..calm(three_of_three) }, three_of_three);
 }
 
-/// One message per hand-over: one over the mean latency, 10 per second. If latencies differ much, the token is
-/// sometimes sent to a client that has finished, and returns through the coordinator: that costs up to a third.
+/// One message per hand-over allows 10 per second. If latencies vary, some tokens go to a client that has finished and
+/// return through the coordinator, which costs up to a third.
 #[test]
 fn saturated_throughput_is_one_message_per_hand_over() {
     for (low, high, least) in [(100, 100, 9.0), (50, 150, 9.0), (0, 200, 6.0)] {
@@ -152,14 +151,13 @@ fn saturated_throughput_is_one_message_per_hand_over() {
     }
 }
 
-/// Check of the checker.
 #[test]
 fn printed_form_serves_one_client() {
     let harm = count(Experiment { trials: 20, ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE, Config::PRINTED).harm();
     assert_eq!((harm.grants, harm.stuck), (20, 20 * 6), "{harm:?}");
 }
 
-/// Check of the checker: two coordinators grant to two clients.
+/// Two coordinators grant to two clients.
 #[test]
 fn election_by_time_stamp_allows_two_holders() {
     let config = Config { majority_lease: false, one_acts: false, ..Config::REPAIRED };

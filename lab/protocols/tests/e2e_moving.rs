@@ -8,7 +8,7 @@ use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
 use peerlock_types::Span;
 
-/// A lease as short as Sigma's, which shortens the runs.
+/// A short lease shortens the runs.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
 fn holds(experiment: &Experiment) {
@@ -25,7 +25,6 @@ fn repaired_form_holds_on_changing_routes_with_faults() {
     holds(&everything());
 }
 
-/// Check of the checker.
 #[test]
 fn printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };

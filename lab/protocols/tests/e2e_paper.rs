@@ -22,7 +22,7 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-/// D was elected and has handed over to A. Returns also late copies of D's REQUESTs.
+/// D was elected and has handed over to A. Also returns late copies of D's REQUESTs.
 fn handed_over() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
@@ -46,7 +46,7 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     })
 }
 
-/// §IV.A, 4: "it sends an IAMWINNER message to all the replicas".
+/// §IV.A, 4.
 #[test]
 fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
     let scene = with_requests(REPAIRED, &[A]);
@@ -56,7 +56,7 @@ fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
     assert!(scene.state(10).starts_with("to R0: ") && scene.state(10).contains("@20, epoch "), "{}", scene.state(10));
 }
 
-/// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent".
+/// §IV.A, 2.
 #[test]
 fn hop_that_knows_the_owner_stops_request() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -70,7 +70,7 @@ fn hop_that_knows_the_owner_stops_request() {
     assert!(scene.state(A).contains("then [") && scene.state(A).contains("@21]"), "{}", scene.state(A));
 }
 
-/// §IV.A, 7: "it sends a TOKEN message to the node next in line".
+/// §IV.A, 7.
 #[test]
 fn token_carries_rest_of_queue_to_first_waiter() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -83,7 +83,7 @@ fn token_carries_rest_of_queue_to_first_waiter() {
     assert!(epochs.windows(2).all(|pair| pair[1] == pair[0] + 1), "{epochs:?}");
 }
 
-/// §IV.A: "the request queue, which is kept sorted by timestamps of request messages".
+/// §IV.A.
 #[test]
 fn queue_is_ordered_by_time_stamp() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -99,7 +99,7 @@ fn queue_is_ordered_by_time_stamp() {
     assert_eq!(scene.order(), [A, B, C]);
 }
 
-/// §IV.A, 6: "owner information of that replica is reset".
+/// §IV.A, 6.
 #[test]
 fn release_by_last_owner_clears_replicas_and_hops() {
     for config in [Config::PRINTED, REPAIRED] {
@@ -116,7 +116,7 @@ fn release_by_last_owner_clears_replicas_and_hops() {
     }
 }
 
-/// §V.A: "replicate and maintain the same queue of requests at the first n waiting requesters".
+/// §V.A.
 #[test]
 fn first_waiters_receive_copy_of_queue() {
     let mut scene = with_requests(REPAIRED, &[A]);
@@ -128,7 +128,7 @@ fn first_waiters_receive_copy_of_queue() {
     assert_eq!(sent(&scene, ["update"]), [2], "changes of one second in one message each");
 }
 
-/// §V.A: "the node holding the token fails".
+/// §V.A.
 #[test]
 fn waiter_succeeds_crashed_owner_with_its_queue() {
     let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
@@ -146,7 +146,7 @@ fn waiter_succeeds_crashed_owner_with_its_queue() {
     assert_eq!(order, [A, B, C, D]);
 }
 
-/// §V.A: "failure of intermediate nodes".
+/// §V.A.
 #[test]
 fn dead_hop_is_bypassed() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -161,7 +161,6 @@ fn dead_hop_is_bypassed() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// A replica that has moved is blank.
 #[test]
 fn renewal_restores_vote_at_moved_replica() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -269,7 +268,7 @@ fn late_token_is_only_a_queue() {
     assert_eq!(scene.order(), [A, B, C], "the queue was used");
 }
 
-/// The duplicate arrives after the turn, which had no waiters.
+/// The duplicate arrives after the turn, and no client waits.
 #[test]
 fn duplicate_token_is_ignored() {
     let mut scene = with_requests(REPAIRED, &[A, B]);
@@ -364,7 +363,6 @@ fn queue_for_b() -> Scene {
     scene
 }
 
-/// The queue is the only copy.
 #[test]
 fn queue_for_withdrawn_client_is_forwarded() {
     let mut scene = queue_for_b();
@@ -376,7 +374,7 @@ fn queue_for_withdrawn_client_is_forwarded() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// Before it is elected.
+/// It withdraws before it is elected.
 #[test]
 fn withdrawing_client_forwards_the_queue() {
     let mut scene = queue_for_b();

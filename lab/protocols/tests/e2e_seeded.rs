@@ -9,7 +9,7 @@ use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
 use peerlock_types::Span;
 
-/// A lease as short as Sigma's, which shortens the runs.
+/// A short lease shortens the runs.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
 fn holds(experiment: &Experiment) -> u64 {
@@ -48,13 +48,12 @@ fn repaired_form_holds_with_stays_beyond_the_lease() {
     assert!(lost > 0, "no lease was lost, so the run does not test it");
 }
 
-/// By clocks that differ, after many hand-overs.
+/// Clocks differ, and leases have passed through many hand-overs.
 #[test]
 fn repaired_form_holds_with_owners_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);
 }
 
-/// Check of the checker.
 #[test]
 fn printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };

@@ -1,5 +1,4 @@
-//! Statements of the Fair-K paper about single peers, and our departures. Those about all orders of events are explored
-//! in `peerlock-explore`.
+//! Statements of the Fair-K paper about single peers, and our departures.
 
 use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message, Token, TokenLocations};
 use peerlock_protocols::{Cx, Effect, Grant, Input, Never, Observe, step};
@@ -12,7 +11,6 @@ struct Node {
     fair_k: FairK,
 }
 
-/// After the paper's *Initialization*, in the printed form.
 fn node(me: u64, nodes: u64, k: u32) -> Node {
     let me = PeerId::new(me);
     Node { me, fair_k: FairK::new(me, &Layout::printed(nodes, k), Config::PRINTED) }
@@ -33,7 +31,6 @@ impl Node {
         self.step(Input::Release(Ticket::new(ticket)))
     }
 
-    /// The sender does not matter.
     fn receive(&mut self, message: Message) -> Effects {
         self.step(Input::Message { from: PeerId::new(99), message })
     }
@@ -113,7 +110,7 @@ fn node_0_is_initial_coordinator() {
     assert_eq!(coordinators.collect::<Vec<_>>(), [true, false, false, false]);
 }
 
-/// §3.2, Initialization: `token_locations[i]`, misprinted as `token_counter`, is i.
+/// §3.2, Initialization. `token_locations[i]` is misprinted as `token_counter`.
 #[test]
 fn initial_tails_are_token_holders_and_first_queue_is_0() {
     let mut node = node(0, 4, 3);
@@ -412,7 +409,6 @@ fn released_node_still_passes_role_on() {
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
 }
 
-/// *Ours*.
 #[test]
 fn fencing_numbers_of_slots_are_disjoint() {
     let mut numbers = Vec::new();
@@ -430,7 +426,6 @@ fn fencing_numbers_of_slots_are_disjoint() {
     assert!(numbers.windows(2).all(|pair| pair[0].1 < pair[1].1), "{numbers:?}");
 }
 
-/// *Ours*.
 #[test]
 fn withdrawn_place_forwards_token() {
     let mut node = node(3, 4, 2);
@@ -443,7 +438,6 @@ fn withdrawn_place_forwards_token() {
     assert_eq!(effects, [send(2, token(1, 0, 1))], "the fencing number is not used");
 }
 
-/// *Ours*.
 #[test]
 fn withdrawn_place_without_child_keeps_token() {
     let mut node = node(3, 4, 2);
@@ -456,7 +450,6 @@ fn withdrawn_place_without_child_keeps_token() {
     assert_eq!(node.request(2), [enter(2, 0, 1)]);
 }
 
-/// *Ours*: the token is in use again.
 #[test]
 fn late_child_follows_current_user_of_token() {
     let mut node = node(1, 4, 2);
@@ -470,7 +463,6 @@ fn late_child_follows_current_user_of_token() {
     assert_eq!(node.release(2), [send(3, token(1, 1, 6))]);
 }
 
-/// *Ours*.
 #[test]
 fn token_for_unknown_ticket_is_reported_and_kept() {
     let mut node = node(3, 4, 2);

@@ -18,7 +18,7 @@ fn feed(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effec
     effects
 }
 
-/// The coordinator and token holder is `HOME`.
+/// A peer of a world in which `HOME` is the coordinator and has the token.
 fn peer(me: PeerId) -> FairKLate {
     FairKLate::new(me, &Layout { root: HOME, tokens: vec![HOME] }, Config::default())
 }
@@ -71,7 +71,7 @@ fn other_undelivered_messages_are_resent() {
     assert_eq!(one, before);
 }
 
-/// Without the report the coordinator waits for a hand-over of an unused token.
+/// Without the report the coordinator waits for a hand-over of a token that is free.
 #[test]
 fn dead_successor_of_expected_token_is_reported() {
     let mut one = peer(ME);

@@ -9,7 +9,7 @@ use peerlock_protocols::token::Layout;
 use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, step};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
-/// Delay, in microseconds.
+/// The delay of a message, in microseconds.
 const MESSAGE: u64 = 1000;
 
 const SECOND: u64 = 1_000_000;
@@ -28,18 +28,18 @@ struct Loop {
 }
 
 impl Loop {
-    /// The bound of lab/docs/papers/fair-k-late.md.
+    /// The bound in lab/docs/papers/fair-k-late.md.
     fn most_passes(&self) -> u64 {
         let more = if self.stay < 2 * MESSAGE { 3 } else { 2 };
         u64::from(2 * self.slots * (self.long + more))
     }
 }
 
-/// Of the other clients.
+/// The results for the clients that release.
 #[derive(Debug, Default)]
 struct Found {
     entries: u64,
-    /// In microseconds; the longest also unfinished.
+    /// In microseconds. The longest wait may be unfinished.
     waited: u64,
     longest: u64,
     /// During one wait.
@@ -68,7 +68,6 @@ struct Play {
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     scheduled: u64,
-    /// Of each peer's client.
     tickets: Vec<u64>,
     entries: Vec<u64>,
     waiting: BTreeMap<u64, Waiter>,
@@ -95,7 +94,6 @@ impl Play {
         }
     }
 
-    /// The first peer is coordinator and has no client.
     fn run(mut self) -> Found {
         (1..self.peers.len() as u64).for_each(|peer| self.schedule(peer * 10 * MESSAGE, Event::Ask(peer)));
         while let Some(Reverse((at, number))) = self.queue.pop().filter(|Reverse((at, _))| *at < self.of.lasts) {
@@ -224,7 +222,7 @@ fn longest_wait_with_long_stays_is_near_the_mean() {
     }
 }
 
-/// The bounds are the figures without the rule for long stays.
+/// The bounds are those measured without the rule for long stays.
 #[test]
 fn without_long_stays_order_and_cost_are_unchanged() {
     let loops = [(3, 6), (3, 5), (10, 20), (10, 15), (50, 100)];

@@ -22,7 +22,6 @@ fn repaired_form_holds_on_changing_routes_with_faults() {
     holds(&everything());
 }
 
-/// Check of the checker.
 #[test]
 fn printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };

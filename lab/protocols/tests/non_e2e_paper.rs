@@ -20,7 +20,7 @@ fn with_requests(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).with_requests(clients)
 }
 
-/// §IV.B, 2: "their replica list is updated and the REQUEST message continues to be routed".
+/// §IV.B, 2.
 #[test]
 fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     for config in [Config::PRINTED, Config::REPAIRED] {
@@ -40,7 +40,7 @@ fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     }
 }
 
-/// 2: "If found then the request is queued locally on the node".
+/// §IV.B, 2.
 #[test]
 fn first_hop_with_entry_queues_request() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);
@@ -54,7 +54,7 @@ fn first_hop_with_entry_queues_request() {
     assert!(scene.state(B).ends_with("waits, votes [], queued [R0 at 10, R1 at 10, R2 at 10]"), "{}", scene.state(B));
 }
 
-/// 3: "If it has [granted access], the request is queued on the replica itself."
+/// §IV.B, 3.
 #[test]
 fn replica_that_has_voted_queues_request() {
     let scene = with_requests(Config::REPAIRED, &[A, D]);
@@ -66,7 +66,7 @@ fn replica_that_has_voted_queues_request() {
     );
 }
 
-/// 4: "The next owner of this replica is then determined from this newly assembled queue."
+/// §IV.B, 4.
 #[test]
 fn release_brings_queues_of_all_hops_to_replica() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D, C, B]);
@@ -87,7 +87,7 @@ fn release_brings_queues_of_all_hops_to_replica() {
     assert_eq!(scene.order(), [A, D, C, B]);
 }
 
-/// 5: "the requester checks if it has attained majority of the replica votes".
+/// §IV.B, 5.
 #[test]
 fn majority_of_votes_is_enough() {
     let mut scene = new_scene(Config::REPAIRED);
@@ -128,7 +128,7 @@ fn split(config: Config) -> Scene {
     scene
 }
 
-/// 5: "all of them propagate a YIELD message." 6: "… after a random time period".
+/// §IV.B, 5 and 6.
 #[test]
 fn printed_clients_all_yield_after_split_vote() {
     let mut scene = split(Config { hearsay: true, ..Config::PRINTED });
@@ -137,7 +137,7 @@ fn printed_clients_all_yield_after_split_vote() {
     assert!(scene.sent[3] > 0, "{:?}", scene.sent);
 }
 
-/// §V.B: "creating a new quorum path".
+/// §V.B.
 #[test]
 fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
@@ -151,7 +151,7 @@ fn predecessor_of_dead_hop_sends_queue_by_new_route() {
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §V.B: "its successor directs a cleanup message".
+/// §V.B.
 #[test]
 fn successor_of_dead_hop_cleans_up() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
@@ -166,7 +166,7 @@ fn successor_of_dead_hop_cleans_up() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// §V.B: "an alive predecessor would act as the temporary token holder, where the new queue would be rebuilt."
+/// §V.B.
 #[test]
 fn last_hop_keeps_queue_until_replica_has_it() {
     let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
@@ -195,7 +195,7 @@ fn waiters_retry_after_resets() {
     }
 }
 
-/// The former owner of the key forwards what still reaches it.
+/// The former owner of the key forwards messages that still reach it.
 #[test]
 fn moved_replica_has_no_memory() {
     let mut scene = with_requests(Config::REPAIRED, &[A, D]);
@@ -268,7 +268,7 @@ fn cut_off_holder_stops_in_time() {
     assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }
 
-/// For any length of the route.
+/// The length of the route does not matter.
 #[test]
 fn renewal_takes_two_messages_per_vote() {
     let mut scene = with_requests(Config::REPAIRED, &[A]);
@@ -323,7 +323,6 @@ fn hop_answer_counted_as_vote_allows_two_holders() {
     assert_eq!(play(true), [D]);
 }
 
-/// In print a yielded vote comes back forever.
 #[test]
 fn split_vote_is_resolved_by_surfacing() {
     let play = |surfaces| {
@@ -376,7 +375,6 @@ fn late_release_does_not_affect_next_request() {
     assert_eq!(play(false), [D, A]);
 }
 
-/// In print RELEASE carries the only copy of the queue.
 #[test]
 fn lost_release_does_not_lose_its_queue() {
     let play = |keeps_copies| {

@@ -32,7 +32,7 @@ fn repaired_form_holds_with_all_faults() {
     holds(&rough(on_routes::everything()));
 }
 
-/// By clocks that differ, after a wait in a hop's queue.
+/// Clocks differ, and requests have waited in the queues of hops.
 #[test]
 fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);

@@ -9,7 +9,7 @@ use peerlock_types::{Span, Ticket};
 use scene::Scene;
 use scene::votes::{A, B, C, NEWCOMER};
 
-/// In the printed form and in the repaired one.
+/// Plays the printed form and the repaired one.
 fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
     [Config::PRINTED, Config::REPAIRED].map(play)
 }
@@ -29,7 +29,6 @@ fn idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4.
 #[test]
 fn waiter_is_granted_at_release() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -45,7 +44,6 @@ fn waiter_is_granted_at_release() {
     assert_eq!(scene.sent, [12, 12 + 8, 0, 0, 12]);
 }
 
-/// Not in the paper.
 #[test]
 fn withdrawn_waiter_is_skipped() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -59,7 +57,6 @@ fn withdrawn_waiter_is_skipped() {
     assert_eq!(scene.entered.iter().map(|&(peer, ..)| peer).collect::<Vec<_>>(), [A, C]);
 }
 
-/// Not in the paper.
 #[test]
 fn tickets_of_one_peer_wait_independently() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -112,7 +109,6 @@ fn earlier_incarnation_counts_after_later_one_is_gone() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// §4.
 #[test]
 fn crashed_holder_delays_others_by_one_lease() {
     let entered = both(|config| {
@@ -151,7 +147,6 @@ fn fencing_numbers_increase() {
 
 // Safety.
 
-/// In print a retry is answered by "owner = you" after a YIELD.
 #[test]
 fn yielded_vote_is_not_counted_again() {
     let holders = both(|config| {
@@ -191,7 +186,6 @@ fn yielded_vote_is_not_counted_again() {
     assert_eq!(holders, [vec![A, C], vec![A]]);
 }
 
-/// In print `Request()` never clears `resp[]`.
 #[test]
 fn answers_to_earlier_request_are_discarded() {
     let holders = both(|config| {
@@ -232,7 +226,6 @@ fn late_grant_of_earlier_request_is_not_counted() {
     assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
-/// In print RELEASE carries only the id.
 #[test]
 fn late_release_does_not_affect_next_request() {
     let holders = both(|config| {
@@ -256,7 +249,6 @@ fn late_release_does_not_affect_next_request() {
     assert_eq!(holders, [vec![A, B], vec![A]]);
 }
 
-/// In print YIELD carries only the id.
 #[test]
 fn late_yield_does_not_affect_next_grant() {
     let owners = both(|config| {
@@ -292,7 +284,6 @@ fn late_yield_does_not_affect_next_grant() {
     assert_eq!(owners, [Some(C), Some(NEWCOMER)]);
 }
 
-/// In print the client does not know when its lease ends.
 #[test]
 fn cut_off_holder_stops_before_next_one_enters() {
     let found = both(|config| {
@@ -329,7 +320,6 @@ fn expired_vote_is_not_counted() {
     assert_eq!(holders, [vec![B, A], vec![B]]);
 }
 
-/// The printed form lacks renewal.
 #[test]
 fn leases_are_renewed() {
     let found = both(|config| {
@@ -345,7 +335,6 @@ fn leases_are_renewed() {
 
 // Liveness.
 
-/// In print a retry inserts a second entry.
 #[test]
 fn duplicate_request_is_served_once() {
     let owners = both(|config| {
@@ -387,7 +376,6 @@ fn replica_detects_that_owner_has_finished() {
     }
 }
 
-/// In print it is answered, but not queued.
 #[test]
 fn yield_at_reset_replica_is_a_request() {
     let owners = both(|config| {
@@ -410,7 +398,6 @@ fn yield_at_reset_replica_is_a_request() {
     assert_eq!(owners, [None, Some(C)]);
 }
 
-/// In print a client without any T_w never retries.
 #[test]
 fn client_retries_after_losing_first_messages() {
     let holders = both(|config| {
@@ -443,7 +430,7 @@ fn lost_yield_is_sent_again() {
     assert_eq!((scene.owner(2), scene.holders()), (Some(A), vec![A]));
 }
 
-/// The REQUEST of the head of a queue came late.
+/// The REQUEST at the head of the queue arrived after its RELEASE.
 #[test]
 fn finished_request_in_queue_does_not_block_others() {
     let mut scene = Scene::new(2, 2, Config::REPAIRED);
@@ -487,7 +474,6 @@ fn owner_yields_at_second_inquire() {
 
 // Speed.
 
-/// In print stale entries in `resp[]` cause YIELDs at every hand-over.
 #[test]
 fn hand_over_causes_no_yield() {
     let yields = both(|config| {
@@ -505,7 +491,7 @@ fn hand_over_causes_no_yield() {
     assert_eq!(yields, [2, 0]);
 }
 
-/// In print the first yields, too.
+/// In print it yields, too.
 #[test]
 fn earliest_client_does_not_yield() {
     let yields = both(|config| {
@@ -541,7 +527,7 @@ fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
     scene.timers.iter().find(|((peer, _), _)| *peer == B).expect("B has a timer").1.since(scene.now)
 }
 
-/// With T_w = T_CS (P + ½) as printed, it comes after the turn.
+/// In print, with T_w = T_CS (P + ½), it comes after the turn.
 #[test]
 fn retry_comes_before_the_turn() {
     let after = both(|config| retry_after(config, 8, 0));
@@ -549,14 +535,12 @@ fn retry_comes_before_the_turn() {
     assert_eq!(after, [t_w, t_w * 5 / 8]);
 }
 
-/// T_CS counts busy intervals only; in print all time.
 #[test]
 fn forecast_excludes_idle_time() {
     let after = both(|config| retry_after(config, 8, 100));
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
-/// In print Lamport clocks start from 0.
 #[test]
 fn new_client_does_not_overtake() {
     let second = both(|config| {

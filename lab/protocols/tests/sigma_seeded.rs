@@ -101,7 +101,6 @@ fn repaired_form_holds_with_24_of_32() {
     holds(&Experiment { faults, network: jitter(200), ..faults::calm(32, 4, SEEDS / 4) }, Quorum::DEFAULT);
 }
 
-/// Check of the checker: also without faults.
 #[test]
 fn printed_form_allows_two_holders() {
     let harm = count(Experiment { trials: 20, ..calm(FOUR_OF_FIVE) }, Config::PRINTED).harm();
@@ -143,8 +142,7 @@ fn throughput(report: &Report) -> f64 {
     report.throughput().expect("an open workload is measured")
 }
 
-/// §5, Figure 7. Messages stay bounded: four per replica and client, and a retry with its answer for each e-fold of the
-/// position.
+/// §5, Figure 7. A client at position P needs four messages per replica, and two for each of about ln P retries.
 #[test]
 fn saturated_throughput_matches_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {
@@ -153,7 +151,7 @@ fn saturated_throughput_matches_theory() {
         let found = throughput(&report);
         assert!((found / theory - 1.0).abs() < 0.01, "{low} to {high} ms: {found} of {theory}");
         assert!(report.worst_of_bound().is_some_and(|share| share <= 1.0), "{low} to {high} ms: {:?}", report.worst);
-        // Without the one defect that stops the printed form.
+        // Without the defect that stops the printed form.
         let printed = overload(low, high, None, Config { idempotent_requests: true, ..Config::PRINTED });
         assert!((2.4..3.0).contains(&throughput(&printed)), "{low} to {high} ms: {}", throughput(&printed));
     }

@@ -1,8 +1,8 @@
 //! Detached grants, which the registry records: they outlive their peer, and the next process of the host needs no
 //! token to renew or release them.
 //!
-//! A process also ends a grant without its client, which learns of that only at its next renewal. So the process hands
-//! the slot over only after the registry has confirmed the end.
+//! A process may also end a grant whose client learns of that only at its next renewal. So the process hands the slot
+//! over only after the registry has confirmed the end.
 
 use peerlock_protocols::registry::{Detached, Session};
 use peerlock_protocols::{Grant, Input};
@@ -22,7 +22,7 @@ impl Cluster {
         others
     }
 
-    /// Without a record clients cannot learn of the end.
+    /// Removes the clients of grants that the registry no longer records.
     pub(super) fn forget_forced(&mut self) {
         let Self { registry, alone, .. } = self;
         alone.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
@@ -40,7 +40,7 @@ impl Cluster {
         self.forget_unaware();
     }
 
-    /// Whether a client holds this grant, or believes so while this session has not recorded the end.
+    /// Returns whether a client holds this grant, or believes so because another session has ended it.
     fn has_client(&self, it: &Detached, session: Session) -> bool {
         let is_it = |grant: &Grant| grant.fencing == it.fencing;
         let is_unaware = |(by, _, grant): &(Session, Ticket, Grant)| is_it(grant) && *by != session;
@@ -49,7 +49,7 @@ impl Cluster {
 }
 
 impl<P: Explorable> World<P> {
-    /// Each with the session that granted or last renewed it.
+    /// Returns each detached grant with the session that granted or last renewed it.
     pub(crate) fn detached(&self) -> &[(Session, Detached)] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.registry.detached)
     }

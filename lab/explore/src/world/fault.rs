@@ -15,7 +15,7 @@ use crate::Violation;
 pub enum RegistryMessage {
     RegistryEvent(RegistryEvent),
     RegistryRequest(Session, RegistryRequest),
-    /// The resource had no parties in this generation.
+    /// Removes the resource, which had no parties in this generation.
     Remove(u64),
     DropDetached(Session, Ticket, Detached),
 }
@@ -23,9 +23,9 @@ pub enum RegistryMessage {
 /// An executed command, of which a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdminCommand {
-    /// A party since that generation.
+    /// Evicts a session that is a party since that generation.
     Evict(Session, u64),
-    /// Issued in that generation.
+    /// Resizes to this number of slots; issued in that generation.
     Resize(u32, u64),
     Revoke(u64),
 }
@@ -34,9 +34,7 @@ pub enum AdminCommand {
 /// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A registry message arrives.
     Receive(usize),
-    /// A registry message is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
@@ -55,7 +53,7 @@ pub enum Fault {
     Expire(usize),
     /// The process ends a detached grant without notifying its client.
     EndDetached(usize, u64),
-    /// At a later process of the host.
+    /// A client renews its detached grant at a later process of the host.
     Renew(usize),
     /// An administrator frees a detached grant whose session is no party.
     Free(usize),
@@ -64,7 +62,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All other events are optional.
+    /// Returns whether the event must happen at some time. All others are optional.
     pub(crate) fn is_certain(&self) -> bool {
         matches!(self, Self::Receive(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
     }
@@ -108,7 +106,6 @@ impl Cluster {
         }
     }
 
-    /// The duplicate must have no effect.
     fn repeat_command(&mut self, at: usize) -> Result<Option<RegistryEvent>, Violation> {
         let command = self.commands.remove(at);
         self.left.repeats -= 1;
@@ -411,14 +408,14 @@ impl<P: Explorable> World<P> {
         cluster.registry.take_over(old, new, has_clients, choice)
     }
 
-    /// Whether an evicted peer has rejoined without any earlier state.
+    /// Returns whether an evicted peer has rejoined without any earlier state.
     pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
         let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
         let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
     }
 
-    /// If nothing is pending, no slot may be free while a client waits.
+    /// Returns the number of slots if nothing is pending: then none may be free while a client waits.
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
@@ -470,7 +467,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Only optional events are left: a client that waits now may wait forever.
+    /// Returns whether only optional events are left: a client that waits now may wait forever.
     pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
         let may_wait = |action: &Action<P::Timer>| match action {
             Action::Fault(fault) => !fault.is_certain(),
@@ -495,7 +492,7 @@ impl<P: Explorable> World<P> {
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
-    /// Tokens of evicted sessions do not count.
+    /// Returns a slot with two tokens. Those of evicted sessions do not count.
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);

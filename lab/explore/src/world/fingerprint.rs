@@ -11,7 +11,7 @@ use crate::check::Summary;
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
     pub(super) local: Local<P>,
-    /// With interchangeable replicas, the hash of what concerns no particular replica.
+    /// The hash; with interchangeable replicas, without the parts about single replicas.
     hash: u64,
     columns: Vec<u64>,
     pub(super) summary: Summary,
@@ -47,7 +47,6 @@ impl<P: Explorable> World<P> {
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 
-    /// Permuted replicas give the same fingerprint.
     fn fingerprint_of_alike(&self, rest: u64) -> u64 {
         let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
         let column = |(at, replica): (usize, &Arc<Node<P>>)| {

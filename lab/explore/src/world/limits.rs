@@ -3,19 +3,19 @@ use peerlock_types::Span;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub slots: usize,
-    /// Of each peer's clients.
+    /// The number of requests at each peer.
     pub requests: u64,
-    /// Waiting or holding at a time.
+    /// The clients of a peer that wait or hold at a time.
     pub clients: usize,
     pub withdrawals: u32,
     pub losses: u32,
     pub duplications: u32,
-    /// Ignored if time passes.
+    /// How many timers may expire. Ignored if time passes.
     pub timeouts: u32,
     /// How often time advances to the next pending timer. Timers then expire exactly when due. With 0, time does not
     /// pass, and a timer may expire at any moment.
     pub passes: u32,
-    /// Timers set for longer never expire: without time a lease never ends, nor may a timer that guards one.
+    /// Timers set for longer never expire. If time does not pass, this excludes the ends of leases.
     pub longest_timer: Span,
     /// The first peers, which have no clients and may be reset.
     pub replicas: usize,
@@ -25,13 +25,13 @@ pub struct Limits {
     /// Discards messages without effect: [`Observe::is_void`](peerlock_protocols::Observe::is_void).
     pub tidy: bool,
     pub resets: u32,
-    /// Of peers without clients, for good.
+    /// Peers without clients that retire.
     pub retirements: u32,
-    /// Of peers without waiting clients.
+    /// Suspicions of peers without waiting clients.
     pub suspicions: u32,
-    /// Of a peer with waiting clients from another, for any time.
+    /// How often a peer with waiting clients becomes unreachable from another, for any time.
     pub unreachable: u32,
-    /// Of tokens whose receiver has no waiting clients.
+    /// Returned tokens whose receiver has no waiting clients.
     pub returns: u32,
     pub ordered: bool,
     /// `None` without a registry.
@@ -50,22 +50,22 @@ impl Limits {
 pub struct FaultLimits {
     /// The first peers, which are parties at the start.
     pub parties: usize,
-    /// The registry ends the session at any later moment.
+    /// Crashed peers. The registry ends the session at any later moment.
     pub stops: u32,
-    /// Of stopped peers, before or after the end of the old session.
+    /// New sessions of stopped peers, before or after the end of the old one.
     pub sessions: u32,
     pub takeovers: u32,
-    /// Clients of evicted parties may hold until they are notified.
+    /// Evictions. Clients of an evicted party may hold until it is notified.
     pub forces: u32,
     pub forgets: u32,
     pub removes: u32,
     pub detached: u32,
-    /// At a later process of the host. Only then may a process end a grant without notifying its client.
+    /// Renewals at a later process of the host. Only with these may a process end a grant without its client.
     pub renewals: u32,
     pub repeats: u32,
-    /// In turn; 0 for none.
+    /// The later numbers of slots, in turn; 0 for none.
     pub resizes: [u32; 2],
-    /// Otherwise the first party is the coordinator.
+    /// Any party may be the coordinator; otherwise the first is.
     pub any_coordinator: bool,
     pub mutation: Option<RegistryMutation>,
 }
@@ -88,9 +88,9 @@ pub enum RegistryMutation {
     RemovesForced,
     /// R11: the next resource of the name restarts at the first generation.
     ForgetsFloor,
-    /// After the session has joined again.
+    /// A late eviction applies to a session that has joined again.
     EvictsLate,
-    /// After another resize.
+    /// A late resize applies after another one.
     ResizesLate,
     /// The slot of an ended detached grant is handed over before the registry confirms.
     HandsOnFirst,

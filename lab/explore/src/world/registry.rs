@@ -11,9 +11,9 @@ pub(super) struct Registry {
     /// `None` if the generation was opened without parties.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
-    /// With the generation since which each is a party.
+    /// The sessions, and for each party the generation since which it is one.
     sessions: Vec<(Session, Option<u64>)>,
-    /// With the session that granted or last renewed each.
+    /// Each detached grant with the session that granted or last renewed it.
     pub(super) detached: Vec<(Session, Detached)>,
     /// Valid sessions that were evicted and may not be notified yet.
     forced: Vec<Session>,
@@ -105,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// For the session and for the new coordinator.
+    /// Returns the events for the session and for the new coordinator.
     pub(super) fn quit(&mut self, from: Session, generation: u64, choice: usize) -> [Option<RegistryEvent>; 2] {
         if !self.stands(from) {
             return [None, None];
@@ -156,7 +156,17 @@ impl Registry {
         if was_party { self.open(choice) } else { None }
     }
 
+<<<<<<< HEAD
     /// Replaces one session by another in one entry. With holders, the new one is a party.
+=======
+    /// Ends a session as if it had never been a party.
+    pub(super) fn forget(&mut self, session: Session) -> Option<RegistryEvent> {
+        self.sessions.retain(|&(valid, _)| valid != session);
+        None
+    }
+
+    /// Replaces one session by another in one entry of the log. If there are holders, the new one is a party.
+>>>>>>> protocols
     pub(super) fn take_over(
         &mut self,
         old: Session,
@@ -191,7 +201,7 @@ impl Registry {
         }
     }
 
-    /// For the session and for the new coordinator.
+    /// Returns the events for the session and for the new coordinator.
     pub(super) fn evict(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
@@ -199,7 +209,7 @@ impl Registry {
         [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Expelled }), opened]
     }
 
-    /// Called if the resource may be removed, which depends on it.
+    /// Records an evicted session until it is notified: before, the resource cannot be removed.
     pub(super) fn note_forced(&mut self, session: Session) {
         self.forced.push(session);
         self.forced.sort_unstable();
@@ -220,7 +230,7 @@ impl Registry {
         self.detached.iter().position(|(_, it)| it.fencing == fencing)
     }
 
-    /// Requires that the session is valid and no later one has renewed the grant.
+    /// Ends a detached grant, if the session is valid and no later one has renewed it.
     pub(super) fn drop_detached(&mut self, from: Session, fencing: u64) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];

@@ -12,9 +12,9 @@ use crate::mutated::{Mutation, Sabotaged, Step};
 enum Fault {
     /// The wrapper itself changes nothing.
     None,
-    /// Harmless: a duplicate changes nothing.
+    /// Harmless.
     UpdateTwice,
-    /// Harmless, too.
+    /// Harmless.
     NextTwice,
     /// The messages that follow are ignored.
     TurnTooHigh,
@@ -34,7 +34,6 @@ enum Fault {
     LateUpdateLost,
     WithdrawalIgnored,
     TokenTwice,
-    /// Every fencing number is used twice.
     FencingNotAdvanced,
 }
 

@@ -25,13 +25,12 @@ pub enum Fault {
     /// A client that has to wait is granted as well.
     GrantWithoutToken,
     WithdrawalIgnored,
-    /// Every fencing number is used twice.
     FencingNotAdvanced,
     /// A token arrives with the number of another slot.
     SlotMixedUp,
 }
 
-/// The holders distinguish withdrawals from releases.
+/// A peer with a mutation. Its holders distinguish withdrawals from releases.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Broken {
     fault: Fault,
@@ -153,7 +152,6 @@ fn tokens(effects: &mut Effects) -> impl Iterator<Item = &mut peerlock_protocols
     })
 }
 
-/// Resets the tail that `child` names, in the `token_locations` of the same step.
 fn restore_tail(effects: &mut Effects) {
     let child = effects.iter().find_map(|effect| match effect {
         Effect::Send { to, message: Message::Child { slot, tail, .. } } => Some((*to, *slot, *tail)),

@@ -1,5 +1,4 @@
-//! Three replicas and separate clients. Except in `timed.rs`, time does not pass, and retry timers expire at any
-//! moment.
+//! Three replicas and separate clients. Except in `timed.rs`, time does not pass.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -47,7 +46,7 @@ fn one_case() {
     holds(&case::typed("replicas=1 clients=2"), 5 * MOST_STATES);
 }
 
-/// Replica 0 is in office and client 3 holds, with no message under way.
+/// Replica 0 is the coordinator and client 3 holds, with no message under way.
 fn one_inside(stage: &mut Stage<Coordinator>) {
     stage.request(3);
     stage.deliver(3, 0, "request");
@@ -109,7 +108,6 @@ fn duplicated_message_is_harmless() {
     is_documented(&holds_from(&stage, 0));
 }
 
-/// From every state with a retry left.
 #[test]
 fn loss_is_recovered_by_retry() {
     let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };

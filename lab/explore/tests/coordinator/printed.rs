@@ -13,31 +13,27 @@ fn found(config: Config) -> Box<Counterexample> {
     stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
 }
 
-/// Figure 1.
 #[test]
 fn as_printed() {
     is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));
 }
 
-/// "ADDREQUEST never reaches the owner": it has no successor to release to.
 #[test]
 fn owner_without_update_never_releases() {
     is_stuck(&found(Config { owner_notified: false, named_successor: false, ..ONCE }));
 }
 
-/// "Replicas have no RELEASE handler": the first owner remains the holder forever.
 #[test]
 fn released_owner_remains_holder_without_handler() {
     is_stuck(&found(Config { replicas_receive_release: false, ..ONCE }));
 }
 
-/// "RELEASE overtaking ADDREQUEST or RESPONSE leaves a waiter behind."
 #[test]
 fn overtaking_release_leaves_waiter_behind() {
     is_stuck(&found(Config { named_successor: false, ..ONCE }));
 }
 
-/// "Ordering by client clocks with a late ADDREQUEST gives two heads."
+/// Requests are ordered by client clocks, and an ADDREQUEST is late.
 #[test]
 fn two_heads() {
     let config = Config { coordinator_numbers: false, named_successor: false, owner_lease: false, ..ONCE };
@@ -60,7 +56,7 @@ fn duplicated_request_is_served_twice() {
     is_stuck(&breaks(&case, Config { requests_apart: false, ..ONCE }));
 }
 
-/// "`received(msg)` … drops retransmissions": a lost answer is never repeated.
+/// *received(msg)* drops retransmissions.
 #[test]
 fn lost_answer_is_never_repeated() {
     let case = case("replicas=3 clients=1 losses=1 timeouts=4");
@@ -68,7 +64,6 @@ fn lost_answer_is_never_repeated() {
     is_stuck(&breaks(&case, Config { coordinator_dedups: false, ..Config::REPAIRED }));
 }
 
-/// "Election by latest time stamp makes two coordinators under false suspicion."
 #[test]
 fn false_suspicion_gives_two_coordinators() {
     let config = Config { majority_lease: false, one_acts: false, one_asked: false, ..ONCE };

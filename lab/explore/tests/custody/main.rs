@@ -5,17 +5,16 @@
 //! join before their first request. Each peer's clients make `requests` requests, at most `clients` at a time. Without
 //! `parties` there is no registry.
 //!
-//! `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`, `detached`, `renewals`, `repeats`, `unreachable`
-//! and `withdrawals` limit these events, at any peer and moment. `resize` and `then` are later numbers of slots. With
-//! `any`, the registry chooses any party as coordinator. A generation has 100 fencing numbers unless `numbers` says
-//! otherwise. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires. All messages are
-//! reordered.
+//! Other words limit events, at any peer and moment ([`Limits`](peerlock_explore::Limits)). `resize` and `then` are
+//! later numbers of slots. With `any`, the registry chooses any party as coordinator. A generation has 100 fencing
+//! numbers, or `numbers`. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires. All messages
+//! are reordered.
 //!
-//! **Checks in every state.** At most one token of each slot, and none if a detached client holds it. A grant is within
-//! the number of slots, in a slot of its own, with a new fencing number above all earlier ones of the slot. With one
-//! slot, no waiting client has an earlier arrival number. If nothing is pending, no slot is free while a client waits.
-//! When only optional events are left, no client waits and every slot's token exists. An evicted peer is exempt until
-//! it is notified, or participates again without earlier state.
+//! **Checks in every state.** A slot has at most one token, and none if a detached client holds it. A grant has a slot
+//! of its own and a fencing number above all earlier ones of that slot. With one slot, no waiting client has an earlier
+//! arrival number. If nothing is pending, no slot is free while a client waits. When only optional events are left, no
+//! client waits and every slot has its token. An evicted peer is exempt until it is notified, or rejoins without
+//! earlier state.
 //!
 //! **Termination.** Numbers only grow, so an exploration that ends shows that every run does.
 
@@ -55,7 +54,7 @@ const TESTS: usize = 17;
 
 static EXPLORED: Mutex<(usize, usize, usize)> = Mutex::new((0, 0, 0));
 
-/// The last test to finish, in any order, compares the sum with the page.
+/// The last test to finish compares the sum with the page.
 fn hold(worlds: &[&str]) {
     let states: usize = worlds.iter().map(|world| case(world).holds().states).sum();
     let mut explored = EXPLORED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +152,6 @@ fn joins_and_new_sessions() {
     ]);
 }
 
-/// An eviction applies only to the participation for which it was requested.
 #[test]
 fn duplicated_registry_messages_are_harmless() {
     hold(&[
@@ -228,7 +226,7 @@ fn take_overs() {
     ]);
 }
 
-/// Includes worlds in which an entry of a released grant still exists when the slot's next holder crashes.
+/// In some worlds the entry of a released grant still exists when the slot's next holder crashes.
 #[test]
 fn detached_grants() {
     hold(&[

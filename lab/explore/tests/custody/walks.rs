@@ -50,7 +50,7 @@ fn walks_with_everything() {
     }
 }
 
-/// Rules that are left out in `rules.rs` only need runs too rare for this number of walks.
+/// The runs that break the other rules of `rules.rs` are too rare for this number of walks.
 #[test]
 fn walks_bite() {
     let text = "peers=8 slots=2 requests=20 clients=2 parties=4 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \

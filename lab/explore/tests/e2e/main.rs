@@ -29,7 +29,6 @@ fn holds_as_documented(text: &str) {
     assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
 }
 
-/// With the repair there is none.
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
@@ -81,7 +80,6 @@ fn a_reset() {
     holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
 }
 
-/// From every state with a timeout left.
 #[test]
 fn a_loss_and_a_time_out() {
     holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
@@ -180,7 +178,7 @@ fn a_late_release_hits_the_next_owner() {
     is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
 }
 
-/// With copies at the waiting clients, their pings resolve it much later.
+/// With copies of the queue at waiting clients, their pings would resolve it much later.
 #[test]
 fn lost_token_is_never_replaced() {
     let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";

@@ -17,7 +17,6 @@ pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
 
 pub struct Step<'a, P: Protocol> {
     pub before: &'a P,
-    /// The unchanged input.
     pub input: &'a Input<P::Message, P::Timer>,
     pub peer: &'a mut P,
     pub effects: &'a mut Vec<Effect<P::Message, P::Timer>>,

@@ -20,7 +20,6 @@ fn explored(text: &str, config: Config) -> Outcome {
     on_routes::explore(text, |id, replicas| NonE2e::new(id, replicas, config))
 }
 
-/// Overtaken requests in hops' queues may need a timeout.
 fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
@@ -68,7 +67,7 @@ fn a_reset_and_a_loss() {
     holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");
 }
 
-/// The ping of a hop brings the next request to a replica that has forgotten the first.
+/// After a hop's ping the next request reaches a replica that has forgotten the first.
 #[test]
 fn too_many_resets_give_two_holders() {
     let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";
@@ -81,7 +80,7 @@ fn retries_and_pings_serve_all_clients() {
     holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
 }
 
-/// "Answers of hops are hearsay": client 3 asks the hop twice, and names it as holder.
+/// The request of client 3 reaches the hop twice, which names client 3 as the holder.
 #[test]
 fn hop_is_named_as_holder() {
     let case = "replicas=1 votes=1 hops=1 clients=2 duplications=1";

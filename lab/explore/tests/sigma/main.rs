@@ -77,7 +77,7 @@ fn three_clients_at_two_replicas() {
     is_documented(&holds("replicas=2 votes=2 clients=3"));
 }
 
-/// Half a minute and half a gigabyte; the largest world of all.
+/// Half a minute and half a gigabyte.
 #[test]
 fn three_clients_at_three_replicas() {
     is_documented(&holds("replicas=3 votes=2 clients=3"));
@@ -129,14 +129,12 @@ under way: 4 → 1  REQUEST(R1, 1@4)
     is_two_inside(&found);
 }
 
-/// From every state with a timeout left.
 #[test]
 fn retry_recovers_from_reset() {
     holds("replicas=2 votes=2 clients=2 timeouts=1");
     is_documented(&holds("replicas=2 votes=2 clients=2 timeouts=1 resets=1"));
 }
 
-/// If two clients wait for each other, both may have to retry.
 #[test]
 fn retry_recovers_from_loss() {
     holds("replicas=2 votes=2 clients=1 timeouts=1 losses=1");
@@ -144,7 +142,7 @@ fn retry_recovers_from_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// In as many steps, except for the arrival of void messages.
+/// They take as many steps, except for the arrival of void messages.
 #[test]
 fn merged_states_have_same_continuations() {
     for case in [

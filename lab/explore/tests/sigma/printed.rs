@@ -27,8 +27,7 @@ fn lets_two_in(text: &str, config: Config) -> String {
     found.trace.to_string().lines().filter(|text| !text.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
 
-/// Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first request still
-/// counts after R1 was released and has another owner.
+/// When a client requests a second time, R1's answer to its first request still counts, although R1 has another owner.
 #[test]
 fn printed_form_gives_two_holders_without_fault() {
     assert_eq!(
@@ -55,7 +54,7 @@ fn printed_form_gives_two_holders_without_fault() {
     );
 }
 
-/// "`Request()` never clears `resp[]`": old votes let a client enter with its old fencing number.
+/// Old votes let a client enter with its old fencing number.
 #[test]
 fn resp_is_not_cleared() {
     let found = found("clients=2 requests=2", NOT_APART, |_| {});
@@ -84,7 +83,7 @@ under way: 3 → 2  RELEASE(R2, 1@3)
     );
 }
 
-/// "A late grant of an earlier request is counted": both that 3#2 has are for 3, and R0's was released.
+/// Both votes that 3#2 counts are for 3, which has released R0's.
 #[test]
 fn a_late_grant_is_counted() {
     assert_eq!(
@@ -108,7 +107,7 @@ fn a_late_grant_is_counted() {
     );
 }
 
-/// "RELEASE … carries only the id." The first request of each was lost, so that no other message of it is left.
+/// Of each client's first request all messages but RELEASE were lost.
 #[test]
 fn a_late_release_hits_the_next_request() {
     let found = found("clients=2 requests=2 withdrawals=2 losses=9", NOT_APART, |stage| {
@@ -138,8 +137,7 @@ fn yields(stage: &mut Stage<Sigma>, later: u64) {
     stage.deliver(2, later, "inquire");
 }
 
-/// "A retry answered *owner = you* after a YIELD lets two clients in." The answer arrives twice: before the client
-/// yields, and after.
+/// An answer to a retry arrives twice: before the client yields, and after.
 #[test]
 fn a_vote_that_was_yielded_is_counted_again() {
     assert_eq!(
@@ -167,7 +165,6 @@ fn a_vote_that_was_yielded_is_counted_again() {
     );
 }
 
-/// Both the duplicated answer and the retry are needed.
 #[test]
 fn yielded_vote_is_counted_once_without_retry() {
     let states = |fault: &str| {
@@ -181,7 +178,7 @@ fn yielded_vote_is_counted_once_without_retry() {
     }
 }
 
-/// "… and YIELD carries only the id": the duplicate of a YIELD hits the next grant, and the vote goes to client 4.
+/// The duplicate of a YIELD returns the next grant, and the vote goes to client 4.
 #[test]
 fn a_late_yield_hits_the_next_grant() {
     let found = found("clients=3 duplications=1 timeouts=1 withdrawals=1", NOT_NUMBERED, |stage| {

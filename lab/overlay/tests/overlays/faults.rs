@@ -23,7 +23,7 @@ for_both!(
     joining_peers_do_not_route_in_circles,
 );
 
-/// As with complete knowledge.
+/// Asserts that the peers route as with complete knowledge.
 fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     let members = world.members();
     assert_eq!(members.len(), expected, "all peers are in the ring");
@@ -76,7 +76,7 @@ fn fingers_become_exact() {
     }
 }
 
-/// Without waiting for its rounds of upkeep.
+/// It does not wait for its rounds of upkeep.
 #[test]
 fn joining_peer_learns_fingers_within_seconds() {
     let mut world = World::<Chord>::converged(100, seed(3));
@@ -157,7 +157,7 @@ fn leaving_peers_lose_no_lookup<O: Subject>() {
     world.run(Span::from_secs(20));
     assert_eq!(world.tally.total(), 2000);
     assert_perfect(world.tally);
-    // They have forwarded messages in flight.
+    // The departed peers have forwarded messages in flight by now.
     (0..40).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
     assert_settled(&world, 160);
@@ -232,7 +232,6 @@ fn two_overlays_merge_through_one_peer<O: Subject>() {
     assert_settled(&world, 60);
 }
 
-/// The three cases have made messages circle for more than 100 hops.
 fn joining_peers_do_not_route_in_circles<O: Subject>() {
     let first = seed(1);
     for seed in first..first + 20 {

@@ -116,7 +116,6 @@ fn chord_active_predecessor_is_not_queried() {
     }
 }
 
-/// The ring is closed.
 #[test]
 fn chord_lost_side_is_replaced_by_the_other() {
     let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
@@ -138,7 +137,6 @@ fn silence_timer_is_not_reset_by_more_messages() {
     }
 }
 
-/// One key per peer, and one peer per key.
 #[test]
 fn peer_with_another_key_is_unexpected() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);

@@ -15,7 +15,7 @@ pub trait Subject: Overlay {
     /// The owner of `key` by the paper's definition.
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId;
 
-    /// 0 if the message is not forwarded.
+    /// The hops so far; 0 if the message is not forwarded.
     fn hops(message: &Self::Message) -> u8;
 }
 
@@ -115,7 +115,7 @@ impl Tally {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Most {
-    /// Of a join or a search for a finger.
+    /// The hops of a join or of a search for a finger.
     pub own: u8,
     pub looked_up: u8,
 }

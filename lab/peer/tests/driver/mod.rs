@@ -10,7 +10,6 @@ use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parcel {
-    /// Routed to the owner of its key, which answers.
     Plain(u64),
     Retained(u64),
     Answer(u64),
@@ -199,7 +198,7 @@ impl<O: Overlay> Net<O> {
         std::iter::successors(Some(from), next).collect()
     }
 
-    /// The parcel does not go straight to its owner.
+    /// Returns a sender and a parcel that needs more than one hop.
     pub fn far_away(&self) -> (PeerId, u64) {
         let pairs = (1..).map(|number| (PeerId::new(number % self.peers.len() as u64), number));
         pairs.take(10_000).find(|&(from, number)| self.way(from, key_of(number)).len() > 2).unwrap()

@@ -13,7 +13,7 @@ use crate::{Grant, Observe};
 /// The number of a restart, and its initiator.
 pub(super) type Epoch = (u64, PeerId);
 
-/// `Say` carries the protocol's messages.
+/// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -25,24 +25,24 @@ pub(super) type Epoch = (u64, PeerId);
 )]
 #[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message<P: Backable> {
-    /// Sent by the owner of one participant to the owner of another, which discards duplicates and answers with
-    /// `Confirm`.
+    /// A message of the protocol, sent by the owner of one participant to the owner of another, which discards
+    /// duplicates and answers with `Confirm`.
     Say { epoch: Epoch, from: PeerId, to: PeerId, number: u64, message: P::Message },
-    /// The backups have the result of a `Say`: the sender removes it from its outbox.
+    /// Answers `Say` when its result is on the way to the backups. The sender removes it from its outbox.
     Confirm { epoch: Epoch, from: PeerId, to: PeerId, number: u64 },
-    /// Sent to each backup when the state of `whose` changes.
+    /// Sent to each backup when the state of `whose` changes. It replaces an older copy.
     State {
         epoch: Epoch,
         whose: PeerId,
         #[cfg_attr(feature = "serde", serde(with = "shared"))]
         state: Arc<Part<P>>,
     },
-    /// Sent to all peers by an owner that finds a state missing. The receiver stops.
+    /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
     Search { epoch: Epoch },
-    /// Answers `Search` with the grants here.
+    /// Answers `Search` with the grants at the sender.
     Found { epoch: Epoch, grants: Vec<(Ticket, Grant)> },
-    /// Restarts the protocol when all have answered. A peer with a grant keeps its token, and waiting clients request
-    /// again.
+    /// Sent to all peers when all have answered `Search`. The receiver restarts the protocol: a peer with a grant has
+    /// its token, and waiting clients request again.
     Fresh { epoch: Epoch, layout: Layout },
 }
 
@@ -131,7 +131,7 @@ impl<P: Backable> Observe for Backed<P> {
         }
     }
 
-    /// Its backups have the state.
+    /// Returns a peer without memory: its backups have the state.
     fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
         Some(self.without_memory())
     }

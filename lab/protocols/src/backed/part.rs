@@ -32,7 +32,7 @@ pub(super) struct Sent<M> {
     message: M,
 }
 
-/// All up to a number, and some beyond, since links may reorder.
+/// The numbers of received messages: all up to `all_to`, and some beyond, since links may reorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Received {
@@ -46,7 +46,7 @@ impl<P: Backable> Part<P> {
         Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), sent, received }
     }
 
-    /// Keeps the message until it is confirmed.
+    /// Numbers a message, and keeps it until it is confirmed.
     pub(super) fn say(&mut self, me: PeerId, to: PeerId, message: P::Message) -> Message<P> {
         let number = self.sent.entry(to).or_default();
         *number += 1;

@@ -13,7 +13,7 @@ use super::{Backable, Backed, Message, Part};
 use crate::token::Layout;
 use crate::{Cx, Grant, Input};
 
-/// Fencing numbers per restart.
+/// The distance between the first fencing numbers of two restarts.
 const NUMBERS: u64 = 1 << 32;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ impl Recovery {
         self.waiting.push(ticket);
     }
 
-    /// The grant is already reported.
+    /// If the grant was reported in `Found`, its token will be idle here.
     pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.remove_grant(ticket);
@@ -124,13 +124,13 @@ impl<P: Backable> Backed<P> {
             Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
             // It has overtaken `Fresh`.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
-            // An older message is void, and a newer one of a restart without this peer.
+            // A message of another epoch is outdated, or of a restart without this peer.
             _ => return epoch != ours,
         }
         true
     }
 
-    /// The successor of a failed searching peer searches again.
+    /// Continues a search without a failed peer. The successor of a failed searching peer searches again.
     pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let leader = self.recovery.epoch().1;
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {
@@ -148,7 +148,7 @@ impl<P: Backable> Backed<P> {
             return;
         }
         let has_grant = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
-        // Without a grant, so that no client takes another one's token.
+        // It has no grant, so that each returning holder finds only the token of its own slot.
         let home =
             self.ring.from(self.me).find(|&peer| !self.failed.contains(&peer) && !has_grant(peer)).unwrap_or(self.me);
         let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);

@@ -34,7 +34,7 @@ struct Request {
     stamp: u64,
     place: Option<Place>,
     phase: Phase,
-    /// Until then only the clients ahead of this one enter.
+    /// The coordinator starts no other chain before, by this peer's clock.
     lease_until: Time,
     is_responsive: bool,
 }
@@ -132,8 +132,8 @@ impl Clients {
         }
     }
 
-    /// Enters if the lease is valid; otherwise requests its end. A lease end is valid for the owner that was named with
-    /// it and for later ones.
+    /// Enters if the known lease end is in the future; otherwise requests a new one. A lease end is valid for the owner
+    /// that was named with it and for later ones.
     fn enter_or_ask(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.owner_lease && number < self.newest {
             return;
@@ -268,7 +268,7 @@ impl Clients {
         }
     }
 
-    /// Resends until no replica considers this client the owner.
+    /// Resends RELEASEs for two lease times: then no replica considers the client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -306,7 +306,6 @@ impl Clients {
         self.notify_replicas(client, request.number(), (None, None), common, cx);
     }
 
-    /// t_w = l × t_cs (§4.4).
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         let request = self.requests.iter().find(|request| request.ticket == ticket)?;
         let place = request.place.filter(|_| request.phase == Phase::Waiting)?;

@@ -42,7 +42,7 @@ pub(super) struct Election {
     awake: bool,
     /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
-    /// In print: until OK arrives.
+    /// In print: messages to be forwarded when OK arrives.
     deferred: Vec<Message>,
 }
 
@@ -59,7 +59,7 @@ enum State {
 }
 
 impl Election {
-    /// In print it continues as before.
+    /// Creates the state after a loss of memory. In print the replica takes part at once.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self {
@@ -92,7 +92,7 @@ impl fmt::Display for Election {
     }
 }
 
-/// Returns until when m promises are valid. The own one does not expire.
+/// Returns the time until which m promises are valid. The own one does not expire.
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
@@ -220,7 +220,7 @@ impl Replica {
         }
         let kind = if epoch >= election.max_epoch { UpdateKind::Vote } else { UpdateKind::Refusal };
         if self.holds_lease(common, now) {
-            return; // Its own promises from the others are valid.
+            return; // It leads: the promises of the others are valid.
         }
         if kind == UpdateKind::Vote {
             self.election.state = State::Follower;
@@ -278,7 +278,8 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory if there can be no coordinator to recover from. Grace covers the lost promises.
+    /// Votes again without memory if too many replicas have none for a coordinator to exist. Called a term after the
+    /// reset, when the forgotten promises have expired.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.election.state else { return false };
         let (quorum, blank) = (common.sender.replicas.quorum(), blanks.len() + 1);
@@ -293,7 +294,7 @@ impl Replica {
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, State::Candidate { votes }) = (cx.now(), &mut self.election.state) else { return };
         if self.election.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
-            // After a lease all clients of earlier coordinators have left. Epoch 0 has none.
+            // A lease later no client of an earlier coordinator holds. Epoch 0 has no earlier one.
             let grace = if self.election.epoch == 0 { Time::ZERO } else { now + common.config.lease };
             self.election.state = State::Leading { votes: core::mem::take(votes), grace };
             self.start_leading(common, cx);

@@ -57,8 +57,8 @@ pub enum UpdateKind {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one.
-/// `sent` is the send time by the sender's clock, or that of the message answered.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one,
+/// `sent` the send time by the sender's clock, or in an answer that of the message answered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
@@ -77,15 +77,15 @@ pub enum Message {
         alone: bool,
         sent: Time,
     },
-    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, and
-    /// enters if it is the owner.
+    /// RESPONSE: sent by the coordinator to a client that has requested, or becomes the owner. The client stores the
+    /// queue, and enters if it is the owner.
     Response {
         client: Ticket,
         from: u32,
         place: Option<Place>,
         owner: Option<Holder>,
         queue: Option<Vec<Entry>>,
-        /// The coordinator does not reassign the resource before, by the client's clock.
+        /// The coordinator starts no other chain before, by the client's clock.
         until: Time,
         t_cs: Option<Span>,
     },
@@ -182,7 +182,7 @@ impl Message {
     }
 }
 
-/// The timers of clients, peers, the coordinator, and replicas (in print: OK is late).
+/// The timers: of a client, of unacknowledged RELEASEs, of the owner's lease, and of pings (in print: a late OK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     Wake(Ticket),

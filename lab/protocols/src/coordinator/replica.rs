@@ -55,7 +55,7 @@ impl Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub holder: Holder,
-    /// Until then only the owner's hand-overs grant.
+    /// No other chain starts before.
     pub until: Time,
     since: Time,
     last_received: Option<Received>,

@@ -35,7 +35,7 @@ pub struct Copy {
 pub struct Enqueue {
     pub client: Waiting,
     pub by: By,
-    /// After a retry the owner answers in any case.
+    /// The client retries: the owner answers even if it has queued the request before.
     pub again: bool,
     pub owner: Owner,
     pub detours: u8,
@@ -87,8 +87,8 @@ pub enum Message {
     /// RELEASE with the successor: routed by the owner to every replica; every peer on the route records it. Also the
     /// answer of a former owner to an ENQUEUE.
     Release { replica: u32, owner: Owner },
-    /// Returns the vote for a request that is finished and not elected, unless another peer has sent a message in its
-    /// name.
+    /// Returns the vote for a request that has finished without being elected. The replica ignores it if a successor
+    /// of the request has announced itself.
     Decline { replica: u32, client: Stamp, fencing: u64 },
     /// Removes records of owners before `epoch` along a former route (§V.A), or at a hop that considers the sender the
     /// owner.

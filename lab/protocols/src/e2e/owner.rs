@@ -202,7 +202,7 @@ impl E2e {
         }
     }
 
-    /// A client may have set the timer of the same name.
+    /// Sets the renewal timer again: a client may have set the timer of the same name.
     pub(super) fn watch_owner(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
             token.lease.wake_to_renew(token.until(), &self.common, cx);
@@ -294,7 +294,7 @@ impl E2e {
         }
     }
 
-    /// The first waiter may have withdrawn.
+    /// Passes a queue to the first of its waiters that is at another peer, or still waits here.
     pub(super) fn pass_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         while !rest.queue.is_empty() {
             let to = rest.queue.remove(0).client;
@@ -364,7 +364,7 @@ impl E2e {
         }
     }
 
-    /// If its receiver has finished, the queue contains other waiters.
+    /// Handles a token that is only a queue.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.

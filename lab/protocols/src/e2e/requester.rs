@@ -122,9 +122,9 @@ impl E2e {
         }
     }
 
-    /// Answers a vote for a finished request: with the successor if it was elected, otherwise by returning the vote. A
-    /// turn forgotten since the last reset ended more than a lease ago. For requests of other peers, and those before a
-    /// reset, the token may be with a successor: then the lease expires.
+    /// Answers a vote for a finished request with its successor, or else returns the vote. If this process sent the
+    /// request and has no record of its turn, that ended more than a lease ago. Other requests may have a successor, so
+    /// their vote is left to expire.
     pub(super) fn answer_stale_vote(&mut self, from: PeerId, replica: u32, stale: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == stale) || !self.config.losers_queued {
             return;
@@ -163,7 +163,7 @@ impl E2e {
         requester.set_queued(owner, &self.config, cx);
     }
 
-    /// Of the answers that all hops cause, one counts.
+    /// Retries at the first such answer: every hop may cause one.
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
@@ -192,7 +192,7 @@ impl E2e {
         }
     }
 
-    /// A copy of a dead owner's queue may be the only one.
+    /// Without a live owner, passes the copy of the queue on: it may be the only one.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, queued_at, backup, .. } = self.stop_waiting(at, cx);
         match (queued_at, backup.owner) {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use peerlock_types::PeerId;
 
-/// The replica has no next hop.
+/// The previous and the next hop; the replica has no next one.
 pub(super) type Way = (PeerId, Option<PeerId>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

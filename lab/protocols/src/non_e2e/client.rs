@@ -17,13 +17,12 @@ use crate::sigma::{self, Common, Number, Stamp};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
     pub votes: Client,
-    /// The last answer for each replica.
     places: Vec<Place>,
     silent: Voters,
     tries: u32,
 }
 
-/// A hop has the request in its queue; a replica is on this peer.
+/// The last answer came from a hop that has queued the request, or from the replica at this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Unknown,
@@ -83,8 +82,8 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* for the paper's requester it is the replica's answer. But a hop
-    /// knows only the last request that passed.
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's answer, but a
+    /// hop knows only the last request that passed.
     pub fn on_queued(
         &mut self,
         from: PeerId,
@@ -112,7 +111,7 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, steps 5 and 6: all yield after a random time.
+    /// §IV.B, steps 5 and 6, in print: all yield after a random time.
     fn consider_yielding(&mut self, config: &Config, common: &Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let is_stuck = !self.votes.mine().is_empty() && self.votes.is_undecidable(common);
         if !config.surfaces && self.votes.phase == Phase::Waiting && is_stuck {

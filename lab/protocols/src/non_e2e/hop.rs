@@ -184,7 +184,7 @@ impl NonE2e {
         }
     }
 
-    /// §V.B.
+    /// Answers a ping (§V.B): whether this peer is on the way of the request.
     pub(super) fn knows(&mut self, index: u32, request: Stamp) -> bool {
         let is_client = self.clients.iter().any(|client| client.votes.stamp == request);
         let at_replica = self.replicas.iter().any(|here| here.index == index && here.knows(request, &self.common));
@@ -194,7 +194,7 @@ impl NonE2e {
         is_client || at_replica || on_way
     }
 
-    /// §V.B. A neighbour that has not answered the last ping is dead.
+    /// §V.B. A neighbour that has not answered the last ping counts as dead.
     pub(super) fn on_ping_timer(&mut self, cx: &mut Cx<'_, Self>) {
         let is_broken = |entry: &mut Entry| {
             !entry.queue.is_empty() && entry.neighbours().iter().any(|neighbour| neighbour.is_silent)

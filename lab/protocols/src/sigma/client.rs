@@ -110,7 +110,7 @@ impl Client {
             Phase::Waiting => {
                 self.count_response(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
-                    // Contrary to the forecast.
+                    // Its turn has come before the forecast.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
@@ -177,7 +177,8 @@ impl Client {
         }
     }
 
-    /// If m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the levels.
+    /// Enters if m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the
+    /// levels.
     fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         let is_valid = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
         let mut levels: Vec<u64> = self.votes().filter(is_valid).map(|vote| vote.fencing).collect();
@@ -199,15 +200,15 @@ impl Client {
         self.mine.iter().map(|replica| &self.resp[replica as usize])
     }
 
-    /// When the m-th vote expires.
+    /// Returns when fewer than m votes will be valid.
     fn lease_end<M>(&self, common: &Common<M>) -> Option<Time> {
         let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
         ends.sort_unstable();
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
     }
 
-    /// Case 3, *winner = nil*. Apart from the printed form yields only the votes that replicas have asked for: any
-    /// other would come straight back.
+    /// Case 3, *winner = nil*. Unless in print, yields only the votes that replicas have asked for: others would come
+    /// straight back.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
@@ -285,7 +286,7 @@ impl Client {
         if self.mine.contains(replica) && self.asked.insert(replica) {
             self.yield_if_hopeless(common, cx);
         } else {
-            // Repeated: the vote that this client hoped for, or its YIELD, was lost.
+            // The second INQUIRE: the vote that this client waits for, or its YIELD, was lost.
             self.yield_vote(replica, common, cx);
         }
     }

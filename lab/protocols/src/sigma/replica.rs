@@ -101,7 +101,7 @@ impl Replica {
         }
     }
 
-    /// Completes merges.
+    /// Grants or inquires after calls of `merge`.
     pub fn finish_merge<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
@@ -114,12 +114,11 @@ impl Replica {
         self.owner.map(|owner| owner.entry.client)
     }
 
-    /// The receiver of messages for this client.
     pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// The clock of `peer` is unknown.
+    /// Makes `peer` the receiver of the owner's messages. Its clock is unknown, so it has no lease before its REQUEST.
     pub fn set_speaker(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -155,8 +154,8 @@ impl Replica {
         }
     }
 
-    /// Sends `Inquire` for the first waiter, if it is earlier than the owner or its turn is due; or for another that is
-    /// earlier and retries, since the first may be finished.
+    /// Sends `Inquire` on behalf of the first waiter if it is earlier than the owner or retries, and of another if it
+    /// is earlier and retries, since the first may have finished.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -279,7 +278,7 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
-    /// This RELEASE has no effect here.
+    /// Returns whether this RELEASE has no effect here.
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
@@ -303,7 +302,7 @@ impl Replica {
     }
 }
 
-/// In print the same client.
+/// In print, compares only the clients of two requests.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }

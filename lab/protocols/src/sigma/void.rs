@@ -8,10 +8,10 @@ use crate::UnderWay;
 
 /// See [`crate::Observe::is_void`]; `explore/tests/sigma` checks this reduction.
 ///
-/// - *RESPONSE.* A finished client does not exist. A client that knows a later grant does not record it; a holder does
-///   not read it, unless it has yielded that grant ([`Client::is_settled`]).
+/// - *RESPONSE.* Its client has finished; or knows a later grant, and does not record it; or holds, and does not read
+///   it, unless it has yielded that grant ([`Client::is_settled`]).
 /// - *RELEASE.* The replica does not know the client and, without a pending REQUEST or YIELD, will not learn of it; or
-///   it is a second copy.
+///   another copy is pending.
 /// - *INQUIRE.* A settled holder ignores it. A finished client answers with a copy of its RELEASE.
 pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = in_flight;

@@ -6,7 +6,7 @@ use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 use peerlock_types::{PeerId, Span};
 
-/// Trials take about a minute. Each client holds for 0.3 s about every two seconds.
+/// Each client holds for 0.3 s about every two seconds.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
         peers: servers as usize + clients,
@@ -27,12 +27,12 @@ pub fn closed(think: Span, hold: Span, entries: u32) -> Closed {
     Closed { think, hold: Hold::Exponential(hold), entries }
 }
 
-/// In milliseconds, uniform per pair of peers.
+/// A latency in milliseconds, drawn for each pair of peers.
 pub fn latency(low: u64, high: u64) -> Network {
     load(Model::Uniform { low: Span::from_millis(low), high: Span::from_millis(high) })
 }
 
-/// Drawn for each message.
+/// A latency in milliseconds, drawn for each message.
 pub fn jitter(high: u64) -> Network {
     load(Model::Jitter { low: Span::ZERO, high: Span::from_millis(high) })
 }
@@ -45,7 +45,7 @@ pub fn bad_network() -> Faults {
     Faults { loss: 0.05, duplication: 0.05, ..Faults::default() }
 }
 
-/// At most two resets within the lease time of 10 s plus a second: fewer than 2m − n = 3.
+/// At most two resets, fewer than 2m − n = 3, within the lease time of 10 s plus a second.
 pub fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(3) * servers),

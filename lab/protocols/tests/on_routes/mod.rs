@@ -16,7 +16,7 @@ use peerlock_types::PeerId;
 const QUORUM: Quorum = Quorum::new(5, 4);
 pub const SERVERS: u32 = 9;
 
-/// From a client through one of two first hops and one of two second hops to the replica.
+/// Routes lead through one of two first hops and one of two second hops.
 fn routes(replicas: &Replicas, peers: usize) -> Arc<Routes> {
     let mut routes = Routes::default();
     for replica in 0..QUORUM.replicas() {
@@ -33,7 +33,7 @@ pub fn calm() -> Experiment {
     Experiment { network: faults::latency(0, 100), ..faults::calm(SERVERS, 6, 100) }
 }
 
-/// Messages overtake each other.
+/// An experiment in which messages overtake each other.
 pub fn rough(faults: Faults) -> Experiment {
     Experiment { faults, network: faults::jitter(100), ..calm() }
 }

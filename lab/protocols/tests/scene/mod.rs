@@ -27,7 +27,6 @@ pub struct Scene<P: Observe> {
     pub grants: Vec<(u64, u64, u64)>,
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
-    /// Number of messages of each type.
     pub sent: Vec<usize>,
     /// A peer without messages in either direction.
     pub cut_off: Option<u64>,
@@ -151,7 +150,7 @@ impl<P: Observe> Scene<P> {
         self.find(from, to, kind).unwrap_or_else(|| panic!("no {kind} from {from} to {to} in {:?}", self.wire))
     }
 
-    /// Delivers the oldest such message.
+    /// Delivers the oldest message of this kind.
     pub fn deliver(&mut self, from: u64, to: u64, kind: &str) {
         let in_flight = self.wire.remove(self.the(from, to, kind));
         self.arrive(in_flight);
@@ -200,7 +199,7 @@ impl<P: Observe> Scene<P> {
         panic!("messages do not cease: {:?}", self.wire);
     }
 
-    /// Messages take no time.
+    /// Lets time pass. Messages take none.
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();

@@ -40,7 +40,7 @@ impl<P: Observe + Display> Scene<P> {
         Self::of(peers, |me| new(me, &replicas), Box::new(next))
     }
 
-    /// Each after all messages of the previous one have arrived.
+    /// The clients request in turn, each after all earlier messages have arrived.
     pub fn with_requests(mut self, clients: &[u64]) -> Self {
         for &client in clients {
             self.request(client);

@@ -25,7 +25,6 @@ impl Scene<Sigma> {
         Self::among(n, |me| Sigma::new(me, &replicas, config))
     }
 
-    /// The owner of a replica's vote, as an unknown client would learn it.
     pub fn owner(&self, replica: u64) -> Option<u64> {
         let unauthenticated = PeerId::new(999);
         let client = Stamp { time: u64::MAX, client: Claim { peer: unauthenticated, ticket: Ticket::new(1) } };
