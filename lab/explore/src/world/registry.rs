@@ -156,17 +156,7 @@ impl Registry {
         if was_party { self.open(choice) } else { None }
     }
 
-<<<<<<< HEAD
     /// Replaces one session by another in one entry. With holders, the new one is a party.
-=======
-    /// Ends a session as if it had never been a party.
-    pub(super) fn forget(&mut self, session: Session) -> Option<RegistryEvent> {
-        self.sessions.retain(|&(valid, _)| valid != session);
-        None
-    }
-
-    /// Replaces one session by another in one entry of the log. If there are holders, the new one is a party.
->>>>>>> protocols
     pub(super) fn take_over(
         &mut self,
         old: Session,
