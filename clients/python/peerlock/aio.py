@@ -60,7 +60,7 @@ class AsyncHold:
             await _in_thread(release)
         is_ours = self._cancelled and kind is asyncio.CancelledError
         if self._cancelled and task is not None and hasattr(task, "uncancel"):
-            # Otherwise a surrounding time limit would count this cancellation, and one by another task would be ignored.
+            # Otherwise a surrounding time limit would count this cancellation, and another task's would be ignored.
             is_ours = is_ours and task.uncancel() <= self._cancelling
         if grant is not None and is_lost and (kind is None or is_ours):
             raise grant._lost()

@@ -232,7 +232,7 @@ impl Agent {
         self.within(ANSWER, self.fetch(method, path, body)).await
     }
 
-    /// Fails with another error than [`Error::Broken`], after which callers would retry: the agent exists, and is
+    /// Fails with an error other than [`Error::Broken`], after which callers would retry: the agent exists, but is
     /// frozen.
     async fn within<T>(&self, limit: Duration, outcome: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mute = || Error::Refused {

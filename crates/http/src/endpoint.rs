@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// The address at which an agent listens for clients.
 ///
 /// ```
 /// use peerlock_http::Endpoint;
@@ -20,6 +21,7 @@ pub enum Endpoint {
     Tcp(String),
 }
 
+/// A text is not the address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of an agent: use the path of a Unix socket with a `/` in it, or `host:port`")]
 pub struct BadEndpoint(String);

@@ -103,6 +103,7 @@ impl Listener {
         give(path, group, 0o660).map_err(cannot)
     }
 
+    /// Returns the bearer token of a TCP port, which can be replaced.
     pub fn token(&self) -> Option<TokenInForce> {
         match &self.guard {
             Guard::Token(token) => Some(token.clone()),

@@ -66,7 +66,7 @@ impl Times {
 pub struct Labelled(Mutex<BTreeSet<Name>>);
 
 impl Labelled {
-    /// Selects the resources selected before, then more by name while there is room.
+    /// Selects the same resources as before, then more by name while there is room.
     fn choose<'a>(&self, known: &'a [ResourceHealth]) -> Vec<&'a ResourceHealth> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());

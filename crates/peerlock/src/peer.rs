@@ -58,7 +58,7 @@ pub struct PeerBuilder {
     service: service::Builder,
 }
 
-/// Why a peer could not start, or an agent not be found. No task runs, and no port is open.
+/// Why a peer was not started, or no agent found. No task runs, and no port is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the variants")]

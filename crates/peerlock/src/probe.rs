@@ -34,6 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Probe {
     /// The address that was dialled.
     pub address: String,
+    /// The answer of its host.
     pub answer: Answer,
 }
 
