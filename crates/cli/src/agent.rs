@@ -271,7 +271,7 @@ impl Agent {
 }
 
 impl Options {
-    /// Reads or creates the peer's files. Afterwards only the network can prevent the start.
+    /// Locks the data directory, and reads or creates its files. Afterwards only the network can prevent the start.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
             dir::check_filesystem(data_dir)?;

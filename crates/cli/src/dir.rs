@@ -243,7 +243,7 @@ fn overflow_uid() -> u32 {
     text.trim().parse().unwrap_or(65_534)
 }
 
-/// Root may own it, too.
+/// Accepts root as the owner, too.
 fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
         (0, true) => Ok(()),

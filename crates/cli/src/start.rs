@@ -179,7 +179,7 @@ async fn start(
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
     let (log, log_path) = dir::log(data_dir)?;
     let logged = log.metadata().map_err(unusable)?.len();
-    // Not this program's path, where an upgrade may have put another one.
+    // Not this program's path, where an upgrade may have put another program.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));

@@ -18,7 +18,7 @@ use crate::input::{Caller, Input, Named, Names};
 use crate::presence::Client;
 use crate::{App, Failure};
 
-/// Fewer bytes can be guessed.
+/// The shortest request ID, in bytes: a shorter one can be guessed.
 const SHORTEST_ID: usize = 16;
 
 /// Returns the routes of resources, slots and peers.

@@ -30,7 +30,7 @@ enum Backing {
 #[derive(Debug)]
 struct AgentGrant {
     lease: watch::Receiver<LeaseStatus>,
-    /// Its end lets the task release the slot. Taken by a release.
+    /// The task releases the slot when this is dropped. Taken by a release.
     release: Option<oneshot::Sender<oneshot::Sender<Result<(), Error>>>>,
     /// The connection that the slot belongs to, if its end frees the slot.
     connection: watch::Receiver<Weak<OwnedFd>>,

@@ -165,7 +165,7 @@ impl Hold {
         }
     }
 
-    /// Renews the lease at a third of its duration, and at least every ten seconds, until the slot is lost. Calls
+    /// Renews the lease after each third of it, and at least every ten seconds, until the slot is lost. Calls
     /// `renewed` with the time before each renewal, and the lease duration from then. No lease outlasts the session of
     /// the peer or agent.
     ///

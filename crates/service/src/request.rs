@@ -46,7 +46,7 @@ pub struct Request {
     /// The resource. In HTTP it is part of the path.
     #[serde(skip)]
     pub name: String,
-    /// Number of slots of the resource. By default that of the existing resource, or one for a new one.
+    /// Number of slots of the resource. By default the current number, or one for a new resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1024))]
     pub slots: Option<u32>,

@@ -26,7 +26,7 @@ const FORWARDED: [Signal; 15] = [
     Signal::SIGCONT,
 ];
 
-/// The last one makes a server reload its files.
+/// The signals that end a program. The last one makes a server reload its files instead.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
 
 pub struct Signals(Vec<(Signal, Stream)>);

@@ -68,7 +68,7 @@ pub struct Dir {
     pub last: Option<Occupant>,
     pub is_taken: bool,
     pub is_drained: bool,
-    /// An agent leaves its socket only if it is killed.
+    /// Whether the socket file exists, which only a killed agent leaves behind.
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
     /// The size of the registry file, and its damage unless an agent is running.
