@@ -15,8 +15,8 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// The deviation of the system clock from the hardware clock, in millionths, that NTP may cause by a correction.
 const SLEWED: u64 = 1000;
-/// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). The average is judged after a day at
-/// least: within a shorter time, a correction of a minute weighs too much.
+/// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). The average is judged after a day
+/// at least: within a shorter time, a correction of a minute weighs too much.
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
