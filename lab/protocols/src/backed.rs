@@ -179,7 +179,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// "It initiates an atomic broadcast to all the successors in the replica set."
+    /// §5: *an atomic broadcast to all the successors in the replica set*.
     fn notify_backups(&self, whose: PeerId, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get(&whose) else { return };
         let (epoch, state) = (self.recovery.epoch(), Arc::new(part.clone()));
@@ -225,12 +225,8 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// "If the node i fails, all messages directed to the identifier of node i will be received by the successor of
-    /// node i".
     fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&to) else {
-            // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
-            // the owner, but it does not have the state information".
             return self.on_missing_state(cx);
         };
         if part.receives(from, number) {

@@ -280,7 +280,7 @@ impl Protocol for Coordinator {
         self.deliver_here(cx);
     }
 
-    /// §3: "their internal states may be randomly reset due to a crash-recovery failure".
+    /// §3: *their internal states may be randomly reset*.
     fn on_reset(&mut self, _incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(&mut self.common, cx);

@@ -63,16 +63,15 @@ use trail::Trail;
 /// Parameters, and a switch for each repair (`lab/docs/papers/e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
-    /// a message per hop.
+    /// Length of the votes' lease.
     pub lease: Span,
-    /// Time until a client retries, doubled up to half a lease, or a token is resent. 2 s: our choice, several routes.
+    /// Time until a client retries, doubled up to half a lease, or a token is resent.
     pub retry: Span,
-    /// Interval of the waiters' pings. 10 minutes: the paper's example.
+    /// Interval of the waiters' pings.
     pub ping: Span,
-    /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
+    /// n of §V.A: the waiters with a copy of the queue.
     pub backups: usize,
-    /// Delay of these copies. 1 s: our choice.
+    /// Delay of these copies.
     pub update: Span,
     /// RELEASE names the successor.
     pub successor_named: bool,

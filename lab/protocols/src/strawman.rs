@@ -72,7 +72,7 @@ pub enum Loser {
 pub struct Config {
     /// The reaction of losers.
     pub loser: Loser,
-    /// Length of a vote's lease. 10 s, as in [`crate::sigma::Config`].
+    /// Length of a vote's lease; as in [`crate::sigma::Config`].
     pub lease: Span,
     /// Length of an attempt. 1 s: our choice, several round trips.
     pub patience: Span,
