@@ -26,7 +26,7 @@
 //! the token from it in turn. By Sigma's argument there is one reign at a time if fewer than 2m − n replicas are reset
 //! or move within any lease time. A reign has one token. Its owner sends it to one waiter and uses it no more; the
 //! receiver recognizes copies of that message. The token carries the end of the votes' lease by the receiver's clock;
-//! after that it is only a queue. The records of hops, queues and pings save messages or time, and are not needed.
+//! after that it is only a queue. Safety does not depend on the records of hops, on queues or on pings.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, and each later owner of the reign adds one.
 //! An expired lease adds more than the owners of one lease time can ([`crate::fencing`]).
