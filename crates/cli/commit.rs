@@ -21,7 +21,6 @@ fn commit() -> Option<String> {
     Some(if changes.is_empty() { commit } else { format!("{commit}, with changes") })
 }
 
-/// Returns the output of git; `None` without git or a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

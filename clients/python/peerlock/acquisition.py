@@ -55,7 +55,7 @@ class Grant:
         self.id = grant
         #: The number of the slot, from 0.
         self.slot = slot
-        #: Larger than all earlier ones of this slot. Pass it to whatever the slot protects.
+        #: The fencing number, larger than all earlier ones of this slot. Pass it to whatever the slot protects.
         self.fencing = fencing
         #: Seconds from the request to the grant.
         self.waited = waited
@@ -129,9 +129,9 @@ class Acquisition:
         self._ends_with_connection = not transport.is_tcp()
         # How long the agent may be silent, once it has announced keep-alive lines.
         self._quiet: Optional[float] = None
-        # No agent has confirmed the slot since the last one disappeared.
+        # Set while no agent has confirmed the slot since the last one disappeared.
         self._away = threading.Event()
-        # The lease after a renewal, limited by the agent's session, and when it expires.
+        # The lease duration at the last renewal, limited by the agent's session, and when the lease expires.
         self._lease = request.ttl
         self._ends = 0.0
 
@@ -206,7 +206,7 @@ class Acquisition:
             release()
 
     def close(self) -> Optional[Callable[[], None]]:
-        """As :meth:`release`, but returns the part that may block, if any."""
+        """Like :meth:`release`, but returns the part that may block, if any."""
         if self.is_copy():
             # Closes the descriptor only: a thread of the parent may hold any lock.
             taken, self._socket = self._socket, None
@@ -355,7 +355,7 @@ class Acquisition:
                 elif "lost" in line:
                     why = line["lost"].get("why") if isinstance(line["lost"], dict) else None
                     self._lose(grant, from_body(why) if why else None)
-                    # The open connection gives the holder its time to stop.
+                    # The slot stays held while the connection is open, so that the holder has time to stop.
                     self._released.wait()
                     return
         finally:

@@ -61,7 +61,7 @@ class Hold:
             return self._acquisition
 
     def _leave(self) -> Optional[Callable[[], None]]:
-        """As :meth:`release`, but returns the part that may block, if any."""
+        """Like :meth:`release`, but returns the part that may block, if any."""
         acquisition = self._acquisition
         return None if acquisition is None else self._end(acquisition)
 

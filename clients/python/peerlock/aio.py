@@ -1,4 +1,4 @@
-"""The same for asyncio. If the slot is lost, the body is cancelled and leaving it raises :class:`peerlock.Lost`.
+"""Locks and semaphores for asyncio. If the slot is lost, the body is cancelled and leaving it raises ``Lost``.
 
 ``on_lost`` is called once before that, from the event loop.
 """
@@ -60,7 +60,7 @@ class AsyncHold:
             await _in_thread(release)
         is_ours = self._cancelled and kind is asyncio.CancelledError
         if self._cancelled and task is not None and hasattr(task, "uncancel"):
-            # Otherwise a surrounding time limit would count this cancellation, and another task's would be ignored.
+            # Otherwise a surrounding time limit would count this cancellation, and one by another task would be ignored.
             is_ours = is_ours and task.uncancel() <= self._cancelling
         if grant is not None and is_lost and (kind is None or is_ours):
             raise grant._lost()
@@ -118,7 +118,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> bool:
-    """Returns whether the loop accepted the call. A loop that has ended has no body either."""
+    """Returns whether the loop accepted the call. If the loop has ended, so has the body."""
     try:
         loop.call_soon_threadsafe(call, *args)
         return True
@@ -127,7 +127,7 @@ def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any
 
 
 class Agent:
-    """As :class:`peerlock.Agent`."""
+    """Like :class:`peerlock.Agent`."""
 
     def __init__(self, endpoint: Optional[str] = None, token: Optional[str] = None) -> None:
         self._plain = Plain(endpoint, token)
@@ -142,7 +142,7 @@ class Agent:
         label: str = "",
         on_lost: Optional[Callable[[Grant], None]] = None,
     ) -> AsyncHold:
-        """As :meth:`peerlock.Agent.semaphore`."""
+        """Like :meth:`peerlock.Agent.semaphore`."""
 
         def make(report: Callable[[Grant], None]) -> Hold:
             return self._plain.semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=report)

@@ -10,11 +10,11 @@ class Error(Exception):
 
 
 class Unreachable(Error):
-    """The agent of this machine cannot be reached, or its connection broke."""
+    """The agent cannot be reached, or the connection to it broke."""
 
-        #: The agent did not answer in time: it may be frozen.
+    #: The agent did not answer in time: it may be frozen.
     _is_silence = False
-        #: The connection of a waiting request ended, perhaps with the agent.
+    #: The connection of a waiting request ended, perhaps because the agent did.
     _ended_a_wait = False
 
 

@@ -125,7 +125,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Transport:
-    """The way to one agent. Thread-safe: each request has its own connection."""
+    """The transport of requests to one agent. Thread-safe: each request has its own connection."""
 
     def __init__(self, endpoint: Optional[str], token: Optional[str]) -> None:
         self.endpoint = endpoint or default_endpoint()
@@ -135,7 +135,7 @@ class Transport:
         self._token = None if token is None else token.strip()
 
     def is_tcp(self) -> bool:
-        """Returns whether a slot outlives its connection, about whose end the two sides may disagree."""
+        """Returns whether the agent is reached over TCP, where a slot outlives its connection."""
         return self.endpoint.startswith("http://") or not ("/" in self.endpoint or self.endpoint.startswith("unix:"))
 
     def connect(self, timeout: Optional[float]) -> http.client.HTTPConnection:
@@ -181,7 +181,7 @@ class Transport:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            # An agent that refuses may close before it has read the request. Its answer can be read.
+            # An agent that refuses a request may close before it has read all of it. Its answer can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()

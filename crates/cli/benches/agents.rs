@@ -24,7 +24,6 @@ use self::client::now;
 use self::world::{Agent, World, meet, metric, served};
 
 fn main() {
-    // Clients are processes of this program.
     if client::is_client() {
         return client::run_task();
     }
@@ -70,7 +69,7 @@ async fn idle_agents() {
     );
 }
 
-/// Two clients at two agents alternate on one slot, alternately with an idle and with a writing registry.
+/// Two clients at two agents take turns with one slot, alternately while the registry is idle and while it writes.
 async fn hand_overs_while_the_registry_writes() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let agents = world.cluster(2).await;
@@ -82,7 +81,7 @@ async fn hand_overs_while_the_registry_writes() {
         let mut writers = JoinSet::new();
         for writer in 0..if turn % 2 == 0 { 0 } else { 4 } {
             let (api, name) = (agents[0].api.clone(), format!("written {writer}"));
-            // A detached grant is an entry, and so is its release.
+            // A detached grant is an entry of the registry, and so is its release.
             writers.spawn(async move {
                 loop {
                     let granted = api.acquire(&Request::new(name.as_str()).ttl(Duration::from_secs(60))).await.unwrap();

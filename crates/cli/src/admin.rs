@@ -22,9 +22,7 @@ use crate::query::{QueryArgs, holders, host_name, table};
 use crate::say::say;
 use crate::{Error, Result, dir, duration};
 
-/// Interval of checks whether an agent has exited.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How many names are removed concurrently.
 const AT_ONCE: usize = 64;
 
 /// Show or set the voters, the hosts that store the registry
@@ -120,7 +118,7 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
     };
     let drained = agent.process().await?;
     agent.drain().await?;
-    // Another agent may answer at the same address immediately after the exit.
+    // Another agent may answer at the same address as soon as this one has exited.
     let next = async {
         loop {
             match agent.process().await {
@@ -168,7 +166,6 @@ pub fn role(voter: Voter) -> &'static str {
     }
 }
 
-/// Finds a host by its name, number or address.
 pub fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
     let is_it = |peer: &&PeerView| peer.name == host || peer.peer.to_string() == host || peer.address == host;
     let mut found = known.iter().filter(is_it);
@@ -201,7 +198,6 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     let mut refused: Vec<peerlock::Error> =
         removed.buffer_unordered(AT_ONCE).filter_map(|removed| ready(removed.err())).collect().await;
     if options.prefix.is_some() {
-        // Another client may have removed it meanwhile.
         refused.retain(|error| error.class() != Class::NoSuchResource);
     }
     if is_one && let Some(error) = refused.pop() {
@@ -214,7 +210,6 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     Ok(refused.first().map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.class().exit_code())))
 }
 
-/// Revokes a slot and waits for its holder to stop, or evicts the holder's host by force.
 pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bool) -> Result<()> {
     let details = client.show(name).await?;
     let held = || details.holders.iter().filter(|holder| !holder.free);
@@ -257,7 +252,6 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
     let effect = if holder.detached { "revoking" } else { "asking to stop: the holder of" };
     say(format_args!("{effect} {}", described(holder, name)));
     match client.revoke(name, fencing).await {
-        // Released meanwhile.
         Ok(()) | Err(peerlock::Error::Lost) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -277,7 +271,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     };
     let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
-    // Before the lock, which would create the directory.
+    // Checked before the lock, which would create the directory.
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
@@ -286,7 +280,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
         error => error,
     };
     let _lock = DataDir::take(&dir, Duration::ZERO, &me, || false).await.map_err(is_running)?;
-    // With the directory locked: an exiting agent may still write.
+    // Read with the directory locked: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;
@@ -318,7 +312,6 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks for confirmation on a terminal.
 fn agreed(risk: &str) -> Result<bool> {
     let mut out = stderr();
     out.write_all(risk.as_bytes())?;

@@ -42,16 +42,15 @@ use log::Log;
 use notify::{READY, STOPPING, notify};
 
 const DEFAULT_FILTER: &str = "info";
-/// The least limit of open files: the agent's own, and some for peers and clients.
+/// The lowest accepted limit of open files, and the agent's own share of it: the rest is for peers and clients.
 const LEAST_FILES: usize = 64;
 const OWN_FILES: usize = 12;
-/// The limit of open files if the system reports none.
+/// The assumed limit of open files if the system reports none that fits.
 const USUAL_LIMIT: usize = 1024;
-/// Connection limits of Unix sockets and TCP. Our choice: a connection costs some tens of kilobytes.
+/// Connection limits of Unix sockets and of TCP. Our choice: a connection costs some tens of kilobytes.
 const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
 const IDLE_CHECK: Duration = Duration::from_secs(1);
-/// Bounds the wait for the predecessor's exit.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
 /// Run the background service that `run` and the other commands use
@@ -116,7 +115,6 @@ pub struct Options {
     detached: bool,
 }
 
-/// Runs the agent until a signal, a drain or `--idle` ends it.
 pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
         detach();
@@ -134,7 +132,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         true => Log::to_file(&options.peer.data_dir()?),
         false => Log::to_stderr(),
     };
-    // By default the library panics if neither a line nor the error about it can be written.
+    // By default the library panics if it can write neither a line nor the error about it.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
@@ -144,8 +142,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     peerlock::runtime().map_err(Error::Start)?.block_on(serve_until_end(options))
 }
 
-/// Makes any panic exit the process before unwinding. Without its driver, a living agent would hold the data directory,
-/// while a dead one is replaced and its jobs continue.
+/// Makes every panic exit the process before unwinding. An agent that lives on without its driver would hold the data
+/// directory; one that has exited is replaced, and its jobs continue.
 fn exit_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -165,7 +163,7 @@ async fn serve_until_end(options: &Options) -> Result<ExitCode> {
     let mut start = pin!(Agent::start(options, files));
     let agent = tokio::select! {
         biased;
-        // Exit at once, with the directory locked: another thread writes its files, and a successor must not run
+        // Exits immediately, with the directory locked: another thread writes its files, and a successor must not run
         // meanwhile.
         signal = signals.number() => std::process::exit(i32::from(128 + signal)),
         agent = &mut start => agent?,
@@ -178,7 +176,7 @@ async fn serve_until_end(options: &Options) -> Result<ExitCode> {
         signal = ended(&mut signals, &mut hangups, &agent.files) => {
             if peer.service().has_clients().await {
                 notify(STOPPING);
-                // As if killed: an orderly exit would take slots away from clients.
+                // Like a killed agent: an orderly exit would revoke the slots of clients.
                 tracing::info!(signal, "exiting; clients continue at the next agent of this machine");
                 std::process::exit(0);
             }
@@ -204,9 +202,7 @@ async fn serve_until_end(options: &Options) -> Result<ExitCode> {
 struct Agent {
     here: LocalPeer,
     app: App,
-    /// Read again on SIGHUP.
     files: Arc<AgentFiles>,
-    /// Dropping this closes the API.
     close: oneshot::Sender<()>,
     /// Ends when the last answer has been sent.
     serving: JoinHandle<()>,
@@ -215,7 +211,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Locks the data directory, starts the peer and serves clients. An exit during this has no effect on other peers.
+    /// Locks the data directory, starts the peer and serves clients. An exit meanwhile has no effect on other peers.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
         let socket = options.socket(&data_dir)?;
@@ -223,8 +219,8 @@ impl Agent {
         options.check_names()?;
         let (lock, prepared) = options.prepare(&data_dir, &socket, files).await?;
         options.mark_system(&data_dir, &socket)?;
-        // After everything else that can fail here, because the command that started this agent takes an answer as
-        // success; but before the peer, because another agent may have the address.
+        // After all other steps that can fail here, since the command that started this agent takes an answer as
+        // success; but before the peer starts, since another agent may have the address.
         let token = options.token(&data_dir)?;
         let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
@@ -256,18 +252,17 @@ impl Agent {
         if !options.detached {
             dir::unmark_drained(&data_dir).map_err(|source| Error::Dir { path: data_dir.clone(), source })?;
         } else if dir::is_drained(&data_dir) {
-            // Started for jobs that lost their agent while it was draining: they finish, and new requests are refused.
+            // Started for jobs whose agent exited while it was draining: they finish, and new requests are refused.
             app.drain();
         }
         Ok(Self { here, app, files, close, serving, data_dir, lock })
     }
 
-    /// Closes the API and leaves the cluster. Returns whether the cluster has confirmed it.
     async fn leave(self) -> bool {
         let Self { here, close, serving, lock, .. } = self;
         here.peer.drain().await;
         drop(close);
-        // A panic would have exited the process.
+        // Only a panic could end it with an error, and would have ended the process.
         let _served = serving.await;
         let confirmed = here.leave().await;
         lock.end();
@@ -276,8 +271,7 @@ impl Agent {
 }
 
 impl Options {
-    /// Locks the data directory, and reads or creates the peer's files. Afterwards only the network can prevent a
-    /// start.
+    /// Reads or creates the peer's files. Afterwards only the network can prevent the start.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
             dir::check_filesystem(data_dir)?;
@@ -287,7 +281,7 @@ impl Options {
         let waits = || self.waits(data_dir, socket, &mut signalled);
         let lock = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
-        // With the directory locked: the predecessor no longer writes the file.
+        // With the directory locked, the predecessor no longer writes the file.
         let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if !self.peer.join.is_empty()
@@ -303,7 +297,7 @@ impl Options {
         if let Some(predecessor) = grants.1.as_ref().filter(|predecessor| !predecessor.grants.is_empty()) {
             tracing::info!(grants = predecessor.grants.len(), "continuing the grants of its predecessor");
         }
-        // An agent that a command started listens only on this machine while no other host is in its cluster.
+        // An agent that a command started listens on loopback only, unless another host is in its cluster.
         let is_local = self.idle.is_some() && (known.cluster.is_none() || known.is_alone());
         let prepared = self.peer.prepare(Kind {
             is_local,
@@ -318,8 +312,8 @@ impl Options {
         Ok((lock, prepared))
     }
 
-    /// Marks the default directories of root: other users wait for the machine's agent while it is not running. An
-    /// agent that a command started exits when idle, so they do not wait for it.
+    /// Marks the default directories of root, so that other users wait for the machine's agent while it is not running.
+    /// An agent that a command started is not marked: it exits when idle.
     fn mark_system(&self, data_dir: &Path, socket: &Path) -> Result<()> {
         if self.idle.is_some() {
             return Ok(());
@@ -332,15 +326,15 @@ impl Options {
         Ok(())
     }
 
-    /// Returns whether to wait until the current agent of the directory has exited. With `--replace`, sends SIGTERM to
-    /// it and to any successor that locks the directory first. An agent that a command started yields to an
-    /// administrator's, and exits if another one answers.
+    /// Returns whether to wait until the current agent of the directory has exited. With `--replace`, or if a command
+    /// started that agent and an administrator this one, sends SIGTERM to it and to any successor that locks the
+    /// directory first. An agent that a command starts waits unless another one answers.
     fn waits(&self, data_dir: &Path, socket: &Path, signalled: &mut Option<Pid>) -> bool {
         let is_temporary = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
         if self.replace || self.idle.is_none() && is_temporary() {
             if let Some(process) = dir::holder(data_dir).filter(|process| *signalled != Some(*process)) {
                 tracing::info!(%process, "replacing the running agent");
-                // It may have exited already. A stopped process handles SIGTERM after SIGCONT.
+                // The process may have exited. A stopped one handles SIGTERM only after SIGCONT.
                 _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 *signalled = Some(process);
             }
@@ -358,7 +352,7 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// Refuses a socket in a directory where other users could replace it.
+    /// Refuses a socket in a directory in which other users could replace it.
     fn check_sockets(&self, socket: &Path) -> Result<()> {
         let named = self.http.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.as_path()),
@@ -371,7 +365,7 @@ impl Options {
         Ok(())
     }
 
-    /// Checks the options before a running agent is replaced: an error must not leave the machine without an agent.
+    /// Checked before a running agent is replaced: an error must not leave the machine without an agent.
     fn check_names(&self) -> Result<()> {
         if self.longest_lease < SHORTEST_TTL {
             let least = SHORTEST_TTL.as_millis();
@@ -385,7 +379,6 @@ impl Options {
         self.peer.check()
     }
 
-    /// Returns the bearer token for TCP. The default file is created if necessary.
     fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
         if let Some(named) = &self.token_file {
             return token(named).map(Some);
@@ -414,13 +407,12 @@ impl Options {
         Ok(Arc::new(AgentFiles { secret: absolute(&here.secret)?, keyring, token: token.map(|path| (path, uses)) }))
     }
 
-    /// Returns the number of TCP addresses.
     fn ports(&self) -> usize {
         self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
     }
 
-    /// Opens the listeners. Half of the descriptors are for Unix sockets, an eighth is for TCP, so that clients leave
-    /// some for peers ([`for_peers`]) and files.
+    /// Opens the listeners. Half of the descriptors are for Unix sockets and an eighth for TCP, which leaves some for
+    /// peers ([`for_peers`]) and files.
     async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
@@ -442,7 +434,8 @@ impl Options {
     }
 }
 
-/// Resolves with the signal that stops the agent. SIGHUP reloads the files, unless the terminal was closed.
+/// Resolves with the signal that stops the agent. SIGHUP reloads the files, unless it means that the terminal was
+/// closed.
 async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles) -> u8 {
     let on_terminal = stderr().is_terminal();
     loop {
@@ -460,7 +453,6 @@ async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles)
     }
 }
 
-/// Resolves when the agent is drained and no client holds a slot.
 async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     app.drained().await;
     if let Err(error) = dir::mark_drained(data_dir) {
@@ -470,7 +462,7 @@ async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     peer.service().close().await;
 }
 
-/// Prints the page's address on a terminal only: it contains the token, which logs must not.
+/// Prints the page's address, on a terminal only: it contains the token, which must not be in a log.
 fn print_page(listeners: &[Listener], token: Option<&Token>) {
     let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
     for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
@@ -478,7 +470,7 @@ fn print_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
-/// Returns the path of the takeover file: `agent.takeover` for `agent.sock`, and a unique name for other sockets.
+/// Returns the path of the takeover file: `agent.takeover` beside `agent.sock`, and a unique name for other sockets.
 fn grants(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("takeover");
@@ -503,7 +495,7 @@ async fn idle_for(app: &App, peer: &Peer, idle: Option<Duration>) {
     while needed.elapsed() < idle {
         sleep(IDLE_CHECK.min(idle / 4)).await;
         let (open, accepted) = app.connections();
-        // Without an answer the service has stopped, which ends the agent elsewhere.
+        // Without an answer the service has stopped, and the agent exits for that reason.
         let counters = peer.service().counters().await.unwrap_or_default();
         if open > 0 || accepted != observed || counters.holding > 0 || counters.waiting > 0 {
             (needed, observed) = (Instant::now(), accepted);
@@ -519,31 +511,32 @@ fn for_tcp(files: usize) -> usize {
     (files / 8).min(MOST_BY_TCP)
 }
 
-/// Leaves a sixteenth unused: a closed connection occupies its descriptor for a moment.
+/// Returns the connection limit for peers. A sixteenth remains unused: a closed connection keeps its descriptor for a
+/// moment.
 fn for_peers(files: usize) -> usize {
     files - for_clients(files) - for_tcp(files) - files / 16 - OWN_FILES
 }
 
-/// Raises the limit of open files, whose usual value is meant for select(2), and returns it.
+/// Raises the limit of open files, whose default suits select(2), and returns it.
 fn raise_limit() -> usize {
-    // Otherwise fewer connections are accepted, which is logged then.
+    // If this fails, fewer connections are accepted, which is logged.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
     getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Leaves the session of the starting process and closes its descriptors: its pipes must end, and its file locks be
+/// Leaves the session of the starting process and closes its descriptors, so that its pipes end and its file locks are
 /// released.
 fn detach() {
-    // Started as `/proc/self/exe`: `ps` and `pgrep` would show `exe`.
+    // It was started as `/proc/self/exe`, so `ps` and `pgrep` would show `exe`.
     _ = fs::write("/proc/self/comm", "peerlock");
-    // Fails for a process group leader, which leads its session already.
+    // Fails for a process group leader, which leads a session already.
     _ = setsid();
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // Fails for the directory listing, which is closed already.
+        // Fails for the directory listing, which is closed by now.
         _ = close(descriptor);
     }
 }
@@ -576,7 +569,6 @@ mod tests {
         }
     }
 
-    /// Starts itself as a child process.
     #[test]
     fn panic_ends_the_process() {
         const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";

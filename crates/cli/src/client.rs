@@ -1,4 +1,4 @@
-//! `peerlock acquire`, `renew` and `release`, and the options of commands that use an agent.
+//! `peerlock acquire`, `renew` and `release`, and the options of all commands that use an agent.
 
 use std::env;
 use std::io::{self, ErrorKind, Write as _, stdout};
@@ -18,7 +18,6 @@ use crate::query::{QueryArgs, holders};
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
-/// The error without a grant.
 const NO_GRANT: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
 
 #[derive(Args)]
@@ -37,18 +36,15 @@ pub struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Returns whether the request may wait for other clients.
     pub fn waits(&self) -> bool {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// Returns the rest of the wait. `None` is unlimited.
     pub fn left(&self, waited: Duration) -> Option<Duration> {
         let wait = if self.only_try { Some(Duration::ZERO) } else { self.wait };
         wait.map(|wait| wait.saturating_sub(waited))
     }
 
-    /// Builds the request, with the wait reduced by `waited`.
     pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
         let request = self.slots.into_iter().fold(request, Request::slots);
@@ -76,17 +72,15 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns whether an option names an agent.
     pub fn is_given(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// Returns whether an option or the environment names an agent, which is then never started here.
+    /// Returns whether an option or the environment names an agent. Such an agent is never started here.
     pub fn is_named(&self) -> bool {
         self.named().is_ok_and(|named| named.is_some())
     }
 
-    /// Returns the named agent, or this machine's, which is started if necessary.
     pub async fn agent(&self) -> Result<Client> {
         match self.named()? {
             Some(endpoint) => self.at(endpoint),
@@ -94,7 +88,6 @@ impl AgentArgs {
         }
     }
 
-    /// Returns the named agent, or this machine's if it is running.
     pub fn present(&self) -> Result<Option<Client>> {
         let endpoint = self.named()?.map_or_else(start::present, |endpoint| Ok(Some(endpoint)))?;
         endpoint.map(|endpoint| self.at(endpoint)).transpose()
@@ -105,7 +98,6 @@ impl AgentArgs {
         Ok(Agent::at(endpoint, token).client())
     }
 
-    /// Returns the bearer token, from the named file or the environment.
     pub fn token(&self, endpoint: &Endpoint) -> Result<Option<Token>> {
         match (&self.token_file, endpoint) {
             (Some(file), _) => token(file).map(Some),
@@ -126,7 +118,6 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// Reads a bearer token from a file that only its owner may access.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
     let mode = private::mode(&std::fs::metadata(path).map_err(unusable)?);
@@ -222,7 +213,6 @@ impl Held {
         self.grant.clone().or_else(of_the_shell)
     }
 
-    /// Returns the error for a missing grant, with the holders if they are known.
     async fn missing_grant(&self) -> Error {
         let asked = async { self.query.agent.present().ok()??.show(&self.name).await.ok() };
         let held = asked.await.filter(|details| details.holders.iter().any(|slot| !slot.free));
@@ -247,9 +237,9 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
         client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
-        // The grant ID is lost, so only this process can release the slot before the lease expires.
+        // The grant ID could not be printed, so only this process can release the slot before its lease expires.
         let _gone = client.release(&options.name, &granted.grant).await;
-        // A closed pipe is an error here, too.
+        // A closed pipe is an error, too.
         say(&error);
         return Ok(ExitCode::from(exit::IO));
     }
@@ -275,7 +265,6 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     held.done(&Released {})
 }
 
-/// Formats a grant for `eval`. All values except the quoted name are numbers.
 fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
@@ -285,7 +274,6 @@ fn variables(granted: &Granted) -> String {
     )
 }
 
-/// Prints a result with one write.
 pub fn print(text: &str) -> Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -31,7 +31,6 @@ use crate::{Error, Result, duration};
 use actor::Actor;
 use workload::{Plan, Workload};
 
-/// The names of the resources. Clients request the first one most.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
 const EXAMPLES: &str = "\
 Examples:
@@ -39,13 +38,11 @@ Examples:
   peerlock demo --slots 1 --peers 16 --hold 50ms         one slot, held briefly
   peerlock demo --http 127.0.0.1:7401 --for 10m          a fixed address, for ten minutes";
 
-/// The connection limit of the page; a browser opens six.
+/// The connection limit of the page. A browser opens six.
 const MOST_CONNECTIONS: usize = 256;
-/// Bounds the departure of the peers.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Interval of queries for the voters.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How many directories of killed demos are skipped.
+/// How many directories of killed demos are tried.
 const MOST_DIRECTORIES: u32 = 1000;
 const MOST_CLIENTS: u16 = 1000;
 
@@ -91,7 +88,6 @@ pub struct Options {
     no_open: bool,
 }
 
-/// Runs the demo until Ctrl-C, or for `--for`.
 pub fn run(options: &Options) -> Result<()> {
     if !options.http.ip().is_loopback() {
         let message =
@@ -115,7 +111,7 @@ async fn demo(options: &Options) -> Result<()> {
     };
     let started = Instant::now();
     let Options { peers, slots, .. } = options;
-    // A closed pipe does not end the demo.
+    // The demo continues if the pipe is closed.
     _ = writeln!(stdout(), "{peers} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
     if !options.no_open {
         browser::open(&page);
@@ -143,7 +139,6 @@ async fn end(mut signals: Signals, after: Option<Duration>) {
     }
 }
 
-/// The peers of a demo, and the actions on them.
 struct Stage {
     demo: Demo,
     actors: Vec<Mutex<Actor>>,
@@ -182,7 +177,7 @@ impl Stage {
             services.push(service);
             actors.push(actor);
         }
-        // Later requests use the present capacity, which the page may have changed.
+        // Creates the resources. The clients request no capacity, so that the page can change it.
         let found =
             workload.plan.names.iter().map(async |name| {
                 services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
@@ -196,7 +191,6 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Executes the page's commands concurrently.
     async fn play(self: Arc<Self>, mut commands: mpsc::UnboundedReceiver<DemoCommand>) {
         while let Some(DemoCommand { act, done }) = commands.recv().await {
             let stage = Arc::clone(&self);
@@ -268,7 +262,6 @@ impl Stage {
         Err(refused("no peer is running and connected: bring one back".to_owned()))
     }
 
-    /// Stops all peers. Those that do not leave in time are killed.
     async fn end(&self) {
         self.clients.send_replace(0);
         let leave = self.actors.iter().map(async |actor| {
@@ -286,7 +279,7 @@ impl Stage {
     }
 }
 
-/// Resolves when the cluster has all its voters and every peer knows their addresses. Before that the first peer is the
+/// Resolves when the cluster has all its voters, and every peer knows their addresses. Earlier the first peer is the
 /// only voter, and peers that know no other could not find a new leader.
 async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> {
     loop {
@@ -300,7 +293,6 @@ async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> 
     }
 }
 
-/// Returns whether each peer knows an address of all these hosts.
 async fn know(services: &[Service], hosts: &BTreeSet<PeerId>) -> std::result::Result<bool, peerlock::Error> {
     for service in services {
         let known = service.peers().await?.into_iter().filter(|peer| !peer.address.is_empty());
@@ -324,11 +316,10 @@ fn refused(message: String) -> peerlock::Error {
     peerlock::Error::Refused { class: Class::BadRequest, message }
 }
 
-/// The temporary directory of a demo, removed when dropped.
 struct Dir(PathBuf);
 
 impl Dir {
-    /// Creates a new directory. A killed demo with the same process ID, in a container, may have left one.
+    /// Creates a new directory. A killed demo with the same process ID, as in another container, may have left one.
     fn make() -> Result<Self> {
         let mut number = 1;
         loop {

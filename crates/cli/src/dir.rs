@@ -1,9 +1,8 @@
-//! The data directory of an agent, used by one process at a time.
+//! The data directory of an agent, which one process at a time uses.
 //!
 //! ```text
-//! agent.lock   locked by the running agent: its process, whether it exits when idle, its socket, its machine, and in
-//! the
-//!              end the mark of a clean exit
+//! agent.lock   locked by the running agent: its process, whether it exits when idle, its socket, its machine, and
+//!              in the end the mark of a clean exit
 //! agent.log    the log of an agent that a command started
 //! drained      exists if the agent was drained: commands do not start another one
 //! identity     the key of the host
@@ -29,13 +28,11 @@ use tokio::time::sleep;
 
 use crate::{Error, Result};
 
-/// Interval of attempts to lock the directory.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than [`is_taken`] holds the lock.
 const CHECK: Duration = Duration::from_millis(200);
-/// The log of an agent that a command started.
 pub const LOG: &str = "agent.log";
-/// A longer log is rotated at the agent's start.
+/// The size from which a log is rotated when an agent starts.
 pub const LONGEST_LOG: u64 = 1 << 20;
 const DRAINED: &str = "drained";
 
@@ -57,14 +54,13 @@ const SHARED: [(u32, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
-/// The lock of a data directory, released when dropped.
 pub struct DataDir {
     lock: Flock<File>,
 }
 
 impl DataDir {
-    /// Locks the directory, creating it if necessary. Waits for the current agent while `waits` returns true, at most
-    /// for `patience`: two processes with one identity would replace each other's connections.
+    /// Locks the directory, and creates it if necessary: two processes with one identity would replace each other's
+    /// connections. Waits for the current agent as long as `waits` returns true, but no longer than `patience`.
     pub async fn take(path: &Path, patience: Duration, me: &Occupant, mut waits: impl FnMut() -> bool) -> Result<Self> {
         let unusable = |source| Error::Dir { path: path.to_owned(), source };
         private(path)?;
@@ -74,7 +70,7 @@ impl DataDir {
         let mut lock = loop {
             file = match lock(file) {
                 Ok(lock) if is_same(&lock, &lock_path) => break lock,
-                // The file was removed: another agent may lock the one that replaced it.
+                // The file was removed: another agent may lock the new one.
                 Ok(_) => open(&lock_path).map_err(unusable)?,
                 Err((file, Errno::EWOULDBLOCK)) if waits() && since.elapsed() < patience => file,
                 Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < CHECK => file,
@@ -88,14 +84,14 @@ impl DataDir {
         };
         let machine = machine();
         let mut before = String::new();
-        // An unreadable file names no agent.
+        // If the file is unreadable, it names no agent.
         _ = lock.read_to_string(&mut before);
         if let (Some(here), Some(there)) = (&machine, left_open(&before))
             && here != there
         {
             return Err(Error::OtherMachine { path: path.to_owned(), machine: there.to_owned() });
         }
-        // Truncated last: a concurrent reader finds the previous agent or this one.
+        // Truncated last, so that a concurrent reader finds either the previous agent or this one.
         let machine = machine.map(|id| format!("{MACHINE}{id}\n")).unwrap_or_default();
         let text = me.to_text() + &machine;
         lock.rewind().and_then(|()| lock.write_all(text.as_bytes())).map_err(unusable)?;
@@ -110,7 +106,6 @@ impl DataDir {
     }
 }
 
-/// Returns whether a path names the open file.
 fn is_same(file: &File, path: &Path) -> bool {
     let id = |found: io::Result<fs::Metadata>| found.map(|file| (file.dev(), file.ino())).ok();
     id(file.metadata()).is_some_and(|open| id(fs::metadata(path)) == Some(open))
@@ -121,17 +116,16 @@ fn machine() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// Returns the machine in the text of `agent.lock`, unless its agent exited cleanly.
 fn left_open(text: &str) -> Option<&str> {
     let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
     machine.filter(|_| text.lines().all(|line| line != ENDED))
 }
 
-/// Refuses a file system that several machines may use: its locks may be local to one machine, or be lost meanwhile.
+/// Refuses a file system that several machines may use: its locks may be local to one machine, or be lost while held.
 pub fn check_filesystem(path: &Path) -> Result<()> {
     private(path)?;
     let found = statfs(path).map_err(|error| Error::Dir { path: path.to_owned(), source: error.into() })?;
-    // A 32-bit number, which is signed on some systems.
+    // A 32-bit number, which some systems extend with its sign.
     match shared((found.filesystem_type().0 & 0xffff_ffff) as u64) {
         Some(kind) => Err(Error::SharedFilesystem { path: path.to_owned(), kind }),
         None => Ok(()),
@@ -142,21 +136,20 @@ fn shared(magic: u64) -> Option<&'static str> {
     SHARED.iter().find(|(known, _)| u64::from(*known) == magic).map(|(_, name)| *name)
 }
 
-/// Returns the last agent of a directory, running or not.
 pub fn last(path: &Path) -> Option<Occupant> {
     places::last_agent(path).ok().flatten()
 }
 
 /// Returns the socket for the next agent of a directory. If the last agent runs or did not exit cleanly, its socket is
-/// used again: its clients wait there, and its takeover file is beside it. The default would not do, because it depends
-/// on the environment: a shell has `$XDG_RUNTIME_DIR`, cron has not. The machine's agent and a named socket are
-/// exceptions.
+/// used again: its clients wait there, and its takeover file is beside it. The default may differ, since it depends on
+/// the environment: a shell has `$XDG_RUNTIME_DIR`, cron has not. Exceptions are the machine's agent and a named
+/// socket.
 pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     if places::is_socket_named() || path == Path::new(places::SYSTEM_DATA_DIR) {
         return usual;
     }
     let is_left = |socket: &PathBuf| {
-        // If the directory is not locked, an answering socket belongs to an agent of another directory.
+        // If the directory is not locked, an agent that answers at the socket has another directory.
         let is_ours = || is_taken(path) || UnixStream::connect(socket).is_err();
         let is_private = || socket.parent().is_some_and(|dir| private(dir).is_ok());
         socket.is_absolute() && socket.exists() && is_private() && is_ours()
@@ -164,19 +157,18 @@ pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }
 
-/// Returns whether an agent is running with this directory.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
 }
 
-/// Returns the process of the directory's agent. It is verified, because the file may name an earlier process.
+/// Returns the process of the directory's agent. Verifies it, since the file may name an earlier process.
 pub fn holder(path: &Path) -> Option<Pid> {
     let Occupant { pid, socket, .. } = last(path).filter(|_| is_taken(path))?;
     let pid = i32::try_from(pid).ok()?;
     let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
     let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
-    // `/proc` does not show the files of a process with more privileges.
+    // `/proc` does not list the files of a process with more privileges.
     (has_it || listener(&socket) == Some(pid)).then(|| Pid::from_raw(pid))
 }
 
@@ -184,7 +176,6 @@ fn listener(socket: &Path) -> Option<i32> {
     Some(getsockopt(&UnixStream::connect(socket).ok()?, PeerCredentials).ok()?.pid())
 }
 
-/// Opens the log for an agent that a command starts. A long log is rotated.
 pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     private(path)?;
@@ -199,17 +190,14 @@ pub fn open_log(log: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(log)
 }
 
-/// Renames a log, replacing the previous one.
 pub fn move_log(log: &Path) -> io::Result<()> {
     fs::rename(log, log.with_extension("log.old"))
 }
 
-/// Marks the directory as drained: commands do not start an agent.
 pub fn mark_drained(path: &Path) -> io::Result<()> {
     File::options().append(true).create(true).mode(0o600).open(path.join(DRAINED)).map(drop)
 }
 
-/// Returns whether the agent was drained and not started again by an administrator.
 pub fn is_drained(path: &Path) -> bool {
     path.join(DRAINED).exists()
 }
@@ -221,7 +209,7 @@ pub fn unmark_drained(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a private directory, or checks an existing one: another user with write access could replace files and
+/// Creates a private directory, or checks an existing one: another user with write access could replace its files and
 /// sockets.
 pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
@@ -231,8 +219,9 @@ pub fn private(path: &Path) -> Result<()> {
     check_parents(path, [0, geteuid().as_raw(), overflow_uid()])
 }
 
-/// Refuses a path that other users could rename: a parent with another owner than these, or a world-writable one
-/// without the sticky bit. Group-writable parents are accepted, since they are common where each user has a group.
+/// Refuses a path that other users could rename: one with a parent that belongs to none of `owners`, or that is
+/// world-writable without the sticky bit. Group-writable parents are accepted, since they are common where each user
+/// has a group.
 fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
     let path = fs::canonicalize(path).map_err(|source| Error::Dir { path: path.to_owned(), source })?;
     for parent in path.ancestors().skip(1) {
@@ -248,13 +237,13 @@ fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the user ID that the kernel shows for unmapped users, such as the real root in a user namespace.
+/// Returns the user ID that stands for unmapped users, such as the real root in a user namespace.
 fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     text.trim().parse().unwrap_or(65_534)
 }
 
-/// Accepts root as the owner.
+/// Root may own it, too.
 fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
         (0, true) => Ok(()),
@@ -263,14 +252,13 @@ fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     }
 }
 
-/// Opens or creates a lock file that only this user can open, and could therefore hold.
+/// Opens or creates a lock file, which only this user can open and therefore lock.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Locks a file without waiting.
 pub fn lock(file: File) -> std::result::Result<Flock<File>, (File, Errno)> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
 }
@@ -332,7 +320,7 @@ mod tests {
         assert_eq!(left_open("7\nstays\n/s\n"), None, "without a machine ID");
     }
 
-    /// Otherwise two agents could each hold a lock, of the removed file and of a new one.
+    /// Otherwise two agents could each hold a lock: of the removed file, and of a new one.
     #[tokio::test]
     async fn lock_file_that_was_removed_is_not_the_lock() {
         let dir = tempfile::tempdir().unwrap();
@@ -385,10 +373,8 @@ mod tests {
         let error = DataDir::take(&path, Duration::ZERO, &second, || true).await.err().unwrap().to_string();
         assert!(error.contains("(process 7)"), "{error}");
         assert_eq!(last(&path), Some(first), "the refused agent has changed nothing");
-        // Fails immediately without waiting.
         let in_vain = DataDir::take(&path, Duration::from_secs(3600), &second, || false).await;
         assert!(in_vain.is_err());
-        // Succeeds when the directory is released.
         let waits = DataDir::take(&path, Duration::from_secs(60), &second, || true);
         let (second_has_it, ()) = tokio::join!(waits, async { drop(taken) });
         assert!(second_has_it.is_ok() && last(&path) == Some(second));

@@ -61,7 +61,7 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
         false => lines(&findings, in_colour()),
     };
     match print(&text) {
-        // The exit code does not depend on the reader of the pipe.
+        // The exit code must not depend on the reader of the pipe.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }

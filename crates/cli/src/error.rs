@@ -7,7 +7,7 @@ use peerlock::StartError;
 use peerlock_http::ListenError;
 use thiserror::Error;
 
-/// An error of a command. It has changed nothing unless the message says otherwise.
+/// An error of a command. Nothing has changed, unless the message says otherwise.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("{0}")]
@@ -143,7 +143,7 @@ pub enum Error {
 }
 
 pub mod exit {
-    //! Exit codes, those of sysexits.h where it has one. Errors of peers and agents map by their class.
+    //! Exit codes: those of sysexits.h where it has one. Errors of peers and agents map by class.
 
     use std::io;
     use std::process::ExitCode;
@@ -166,17 +166,15 @@ pub mod exit {
     const NOT_ALLOWED: u8 = Class::Forbidden.exit_code();
     pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
 
-    /// Prints an error and returns its exit code.
     pub fn after(error: &Error) -> ExitCode {
         match error {
-            // The reader of the pipe has closed it, for example `head`: not an error.
+            // The reader of the pipe has closed it, as `head` does: not an error.
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => say(error),
         }
         ExitCode::from(code(error))
     }
 
-    /// Returns the exit code of an error.
     pub fn code(error: &Error) -> u8 {
         match error {
             Error::Usage(_) => USAGE,
@@ -220,18 +218,16 @@ pub mod exit {
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,
-            // System errors, and variants of later versions.
             _ => SYSTEM,
         }
     }
 
-    /// Prints a parse result that is not a command: an error, the help or the version.
+    /// Prints a parse result that is no command: an error, the help or the version.
     pub fn after_parsing(error: clap::Error) -> ExitCode {
         let hint = missing_dashes(&error);
         peerlock_console::after_parsing(Cli::command(), error, hint).unwrap_or_else(|error| after(&error.into()))
     }
 
-    /// Returns a hint if the `--` before the command of `run` is missing.
     fn missing_dashes(error: &clap::Error) -> Option<String> {
         let mut typed = std::env::args_os().skip(1);
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {

@@ -47,23 +47,18 @@ pub struct PeerArgs {
     data_dir: Option<PathBuf>,
 }
 
-/// The settings of an agent's peer, which the peer of a single command lacks.
+/// The settings that the peer of an agent has and that of a single command lacks.
 #[derive(Default)]
 pub struct Kind {
-    /// Persistent, if given.
     pub identity: Option<Identity>,
-    /// Whether to use any port if the default one is taken.
+    /// Whether to use any port if the default one is in use.
     pub any_port: bool,
-    /// Whether to listen on loopback by default.
     pub is_local: bool,
-    /// The data directory and its content.
     pub dir: Option<(Store, Known)>,
-    /// The takeover file and the predecessor's grants in it.
     pub grants: Option<(GrantFile, Option<Predecessor>)>,
-    /// The number of agents that create a cluster.
+    /// How many agents create a cluster.
     pub expect: Option<usize>,
     pub session: Option<Duration>,
-    /// The number of descriptors for connections with peers.
     pub descriptors: Option<usize>,
 }
 
@@ -76,12 +71,10 @@ pub struct Prepared {
 pub struct LocalPeer {
     pub peer: Peer,
     pub secret: PathBuf,
-    /// Whether it has created its cluster.
     pub is_first: bool,
 }
 
 impl PeerArgs {
-    /// Returns whether an option of a peer was given.
     pub fn is_given(&self) -> bool {
         !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some() || self.data_dir.is_some()
     }
@@ -93,12 +86,11 @@ impl PeerArgs {
         }
     }
 
-    /// Starts a peer without a data directory.
     pub async fn start(&self) -> Result<LocalPeer> {
         self.prepare(Kind { any_port: true, ..Kind::default() })?.start().await
     }
 
-    /// Reads or creates the files. Afterwards only the network can prevent a start.
+    /// Reads or creates the files. Afterwards only the network can prevent the start.
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
         let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.registry.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
@@ -120,13 +112,12 @@ impl PeerArgs {
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
     }
 
-    /// Queries the clusters of the hosts of `--join` with the identity of the future peer.
     pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
         let (_, secret) = self.secret(&self.data_dir()?, true)?;
         Ok(peerlock::probe(self.address(false, false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
-    /// Loads the secret, and creates it only for a new cluster in the data directory.
+    /// Creates the secret only for a new cluster in the data directory.
     fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
@@ -140,11 +131,10 @@ impl PeerArgs {
         Ok((path, secret.map_err(StartError::from)?))
     }
 
-    /// Checks that the named secret exists, and that the address is one of this machine.
     pub fn check(&self) -> Result<()> {
         self.secret_file.as_deref().map(Secret::load).transpose().map_err(StartError::from)?;
         match self.listen {
-            // With any port: the predecessor may use the given one.
+            // With any port, since the predecessor may use the given one.
             Some(address) => TcpListener::bind((address.ip(), 0)).map(drop).map_err(|source| unusable(address, source)),
             None => Ok(()),
         }
@@ -154,7 +144,7 @@ impl PeerArgs {
         let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let usual = |port| SocketAddr::new(ip.into(), port);
         let address = self.listen.unwrap_or(usual(PORT));
-        // Checked before the start, to choose another port if necessary.
+        // Checked before the start, in order to choose another port if necessary.
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
                 None if any_port => Ok(usual(0)),
@@ -177,19 +167,17 @@ impl Prepared {
 }
 
 impl LocalPeer {
-    /// Returns the address for other machines, if it is known.
     pub fn address(&self) -> SocketAddr {
         let advertised = self.peer.advertised();
         net::dialable(advertised).first().copied().unwrap_or(advertised)
     }
 
-    /// Leaves the cluster. Returns whether the cluster has confirmed it.
     pub async fn leave(self) -> bool {
         timeout(LEAVING, self.peer.leave()).await.unwrap_or(false)
     }
 }
 
-/// Returns the address at which this machine reaches a listening address.
+/// Returns an address at which this machine reaches a listening address.
 pub fn on_this_machine(address: SocketAddr) -> SocketAddr {
     let loopback = |ip: IpAddr| match ip {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -98,7 +98,7 @@ type Result<T> = std::result::Result<T, Error>;
 mod tests {
     use clap::CommandFactory as _;
 
-    /// Detects clashing option names, which clap otherwise reports only when the command is used.
+    /// Otherwise clap reports clashing option names only when the command is used.
     #[test]
     fn command_line_definition_is_valid() {
         super::Cli::command().debug_assert();

@@ -80,7 +80,6 @@ pub struct Watch {
 }
 
 impl QueryArgs {
-    /// Prints an answer as text, or as one line of JSON.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<ExitCode> {
         print(&if self.json { json!(answer).to_string() + "\n" } else { text(answer) })?;
         Ok(ExitCode::SUCCESS)
@@ -116,7 +115,6 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
             && !options.query.json
             && !hosts.contains_key(peer)
         {
-            // The name of a new peer may be unknown.
             let known = client.peers().await.unwrap_or_default();
             hosts.extend(known.into_iter().filter(|peer| !peer.name.is_empty()).map(|peer| (peer.peer, peer.name)));
         }
@@ -126,7 +124,7 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats a table with aligned columns. Control characters are escaped, because labels come from other members.
+/// Escapes control characters, since labels come from other members.
 pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows = rows.into_iter().map(|row| row.map(|cell| visible(&cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_uppercase)).chain(rows).collect();
@@ -179,7 +177,7 @@ fn holder(slot: &SlotView) -> [String; PLACES.len()] {
     [place, client.fencing, client.age, ends, host, client.pid, client.label]
 }
 
-/// The cells of a client; `?` as the label if its host has not reported it.
+/// The label is `?` if the host has not reported it.
 struct Cells {
     label: String,
     pid: String,
@@ -201,7 +199,6 @@ impl Cells {
     }
 }
 
-/// Returns a host's name, or its number if the name is unknown.
 pub fn host_name(name: &str, peer: PeerId) -> String {
     if name.is_empty() { peer.to_string() } else { name.to_owned() }
 }
@@ -229,7 +226,6 @@ fn peer_table(all: &[PeerView]) -> String {
     table(["host", "address", "state", "for", "votes", "session", "version", "number"], all.iter().map(row).collect())
 }
 
-/// Formats an event: time, request, what happened.
 fn line(happening: &Happening, hosts: &BTreeMap<PeerId, String>) -> String {
     let host = |peer: &PeerId| host_name(hosts.get(peer).map_or("", String::as_str), *peer);
     let seconds = happening.at.as_secs() % 86_400;

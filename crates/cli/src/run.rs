@@ -31,14 +31,13 @@ use loss::Loss;
 pub use peerlock_types::roughly;
 use show::Show;
 
-/// The environment variable with the resources of all slots that the command runs under, one per line.
+/// The environment variable with the resources of all slots under which the command runs, one per line.
 const HELD: &str = "PEERLOCK_HELD";
 
-/// Bounds the wait for the confirmation of a release, which the exit of this process replaces.
+/// How long to wait for the confirmation of a release. The exit of this process releases the slot, too.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long a waiting request continues without an agent.
 const ABSENT: Duration = Duration::from_secs(30);
-/// Bounds the restart of an agent that exited between its discovery and the first request.
+/// How long to wait for an agent that exited between its discovery and the first request, if no time is left.
 const RESTARTS: Duration = Duration::from_secs(3);
 /// Interval of connection attempts to a named agent, which this program never starts.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -67,8 +66,8 @@ Examples:
 /// Queues for a slot of NAME, runs the command while the slot is held, and releases the slot. If the slot is lost, the
 /// command is stopped before another client can acquire it.
 ///
-/// The slot comes from the agent of this user on this machine (`peerlock agent`), which is started if necessary, or from
-/// root's agent if this user may use it. With --join or --alone, this process is itself a peer while it runs.
+/// The slot comes from the agent of this user on this machine (`peerlock agent`), which is started if necessary, or
+/// from root's agent if this user may use it. With --join or --alone, this process is itself a peer while it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -125,16 +124,14 @@ enum WhenLost {
     None,
 }
 
-/// The result of a run.
 enum Run {
-    /// The command has exited, or could not be started.
     Ended(Outcome),
     /// A signal arrived before the command was started.
     Interrupted(Outcome),
 }
 
 impl Run {
-    /// Creates the result for a signal, which the terminal has sent to the whole process group.
+    /// Creates the result for a signal that the terminal has sent to the whole process group.
     fn interrupted(signal: u8) -> Self {
         Self::Interrupted(Outcome::Signalled { signal, in_foreground: false })
     }
@@ -176,7 +173,6 @@ async fn execute(options: &Options, show: &Show) -> Result<Run> {
     run
 }
 
-/// Waits for the slot, and runs the command while it is held.
 async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let since = Instant::now();
@@ -212,22 +208,19 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
         never = maintain(&mut hold, absent, &update, &loss) => match never {},
     };
-    // Has no effect if the slot is lost or the agent is gone.
+    // Has no effect if the slot is lost or the agent has exited.
     let _gone = timeout(RELEASING, hold.release()).await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 
-/// Channels to the supervision of the command.
 struct Renewal {
     lease: LeaseTimes,
-    /// When the command must have exited.
     end: watch::Sender<Moment>,
-    /// The connection that owns the slot.
     opened: Option<watch::Sender<Arc<OwnedFd>>>,
 }
 
-/// Renews the lease as long as possible, also at a successor of the agent. When the slot is lost, limits the command's
-/// deadline to the time to stop.
+/// Renews the lease as long as possible, also at the next agent. When the slot is lost, limits the command's deadline
+/// to the time to stop.
 async fn maintain(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
@@ -245,14 +238,14 @@ async fn maintain(
     };
     loss.received(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
-    // Stop the command before reporting: a write to standard error may block.
+    // Signals the command before reporting: a write to standard error may block.
     yield_now().await;
     loss.notify();
     pending().await
 }
 
 impl Options {
-    /// Refuses to wait for a slot that this process itself may hold.
+    /// Refuses to wait for a slot that this process itself runs under.
     fn check_held(&self) -> Result<()> {
         if self.request.waits() && held().lines().any(|held| held == self.name) {
             let name = &self.name;
@@ -264,7 +257,6 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the client, and this process's own peer, if any.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
         let is_peer = self.no_agent || self.alone || self.peer.is_given();
         if is_peer && self.agent.is_given() {
@@ -284,10 +276,10 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    /// Queues for the slot within the wait, counted from `since`, also at a successor of the agent.
+    /// Queues for the slot within the wait, which counts from `since`, also at the next agent.
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
-        // A discovered agent has just answered: without an answer here it has exited meanwhile.
+        // A discovered agent has just answered. Without an answer here, it has exited since.
         let is_named = self.agent.is_named();
         let answered = (!is_named).then(Instant::now);
         let absent =
@@ -314,8 +306,8 @@ impl Options {
         self.request.left(since.elapsed())
     }
 
-    /// Renews the lease of a new grant. Returns the time of the renewal and the remaining validity, or `None` if the
-    /// slot is lost: this process may have been suspended before it received the grant.
+    /// Renews the lease of a new grant. Returns the time of the renewal and the validity from then; `None` if the slot
+    /// is lost, since this process may have been suspended before it received the grant.
     async fn confirmed(
         &self,
         hold: &mut Hold,
@@ -329,7 +321,6 @@ impl Options {
         }
     }
 
-    /// Waits for a successor of the agent, or starts one.
     async fn await_successor(&self, client: &Client, left: Duration) {
         match client {
             Client::Agent(_) if self.agent.is_named() => sleep(INTERVAL).await,
@@ -368,8 +359,8 @@ impl Options {
     }
 }
 
-/// Returns whether to wait for an agent that has been gone for this long. Without time left, an agent that this command
-/// may start still gets time to restart.
+/// Returns whether to wait for an agent that has been absent for this long. Even without time left, an agent that this
+/// command may start gets time to restart.
 fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
     let has_time = left.is_none_or(|left| !left.is_zero());
     gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
@@ -379,7 +370,6 @@ fn held() -> String {
     std::env::var(HELD).unwrap_or_default()
 }
 
-/// Converts to wall-clock time.
 fn unix_seconds(moment: Moment) -> f64 {
     let at = SystemTime::now() + moment.since(Moment::now());
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()

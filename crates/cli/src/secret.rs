@@ -90,7 +90,6 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Returns the running agent of this machine. Starts none.
 fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
     let endpoint = match agent.named()? {
         Some(Endpoint::Tcp(address)) => {
@@ -100,7 +99,7 @@ fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
         Some(endpoint) => Some(endpoint),
         None => start::present()?,
     };
-    // No token is required at the socket.
+    // The socket requires no token.
     Ok(endpoint.map(|endpoint| Agent::new(endpoint, None)))
 }
 
@@ -115,7 +114,6 @@ async fn view(agent: &Agent) -> Result<SecretView> {
 }
 
 impl Change {
-    /// Returns the running agent, if any, and the secret file.
     async fn file(&self) -> Result<(Option<(Agent, SecretView)>, PathBuf)> {
         let Some(agent) = local(&self.agent)? else {
             let path = self.secret_file.clone().map_or_else(own, Ok)?;
@@ -220,7 +218,6 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the machines that may lack the new secret, with reasons.
 async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<String>> {
     if observed.fingerprints.first().is_none_or(|first| first != new) {
         return Ok(vec!["The agent has not read the file: run `peerlock secret reload`, and try again".to_owned()]);
@@ -237,13 +234,11 @@ async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<Str
     Ok(late.collect())
 }
 
-/// The secret that another peer has proved to this agent.
 enum Proof {
     New,
     Old,
-    /// Not connected.
     Away,
-    /// Connected without a link to this agent, which two hosts that do not vote need not have.
+    /// It is connected, but has no link with this agent, which two hosts that do not vote need not have.
     Unknown,
 }
 

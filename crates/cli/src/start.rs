@@ -1,4 +1,4 @@
-//! Finds the agent of this user, and starts one if there is none.
+//! Finds the agent of this user, or starts one.
 //!
 //! ```text
 //!   command A    no agent ── lock ── no agent ── start it ── it answers ── unlock ── connect
@@ -25,26 +25,23 @@ use crate::error::exit;
 use crate::say::say;
 use crate::{Error, Result, dir};
 
-/// When an agent that a command started exits, without clients.
+/// How long an agent that a command started stays without clients.
 pub const IDLE: &str = "10m";
-/// Interval of connection attempts.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Bounds a start, including the exit of a predecessor.
+/// How long a start may take, including the exit of a predecessor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The time that a supervisor has to restart an agent before its clients do.
+/// How long a supervisor has to restart an agent before its clients do.
 const SUPERVISED: Duration = Duration::from_secs(3);
-/// The time in which an agent admits its group after it has created its private directory.
+/// How long an agent takes at most to admit its group after it has created its private directory.
 const ADMITTED: Duration = Duration::from_secs(1);
-/// The pause before another attempt, for an agent that this user cannot start.
+/// The pause before another attempt to reach an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
-/// Returns the agent of this user on this machine, and starts it if necessary.
 pub async fn agent() -> Result<Endpoint> {
     agent_and(if stderr().is_terminal() { Output::All } else { Output::Warnings }).await
 }
 
-/// What is printed when an agent is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     All,
@@ -52,9 +49,9 @@ enum Output {
     Nothing,
 }
 
-/// Waits for a successor of an agent that has disappeared, or starts one. An agent of this user that an administrator
-/// or systemd started is waited for at first, for a quarter of the remaining time. The caller connects to the
-/// successor, and notices a failure.
+/// Waits for the next agent after one of this user that has disappeared, or starts it; for any other agent, only
+/// pauses. An administrator or systemd that started the agent has some time to restart it first. Failures are not
+/// returned: the caller notices them when it connects.
 pub async fn await_successor(endpoint: &Endpoint, left: Duration) {
     let Ok((data_dir, socket)) = locations() else { return sleep(ABSENT).await };
     let last = dir::last(&data_dir);
@@ -75,8 +72,8 @@ pub async fn await_successor(endpoint: &Endpoint, left: Duration) {
     }
 }
 
-/// Finds or starts the agent. With `Output::Nothing` it is for clients of a previous agent, and is started also on a
-/// drained machine: their jobs finish there.
+/// Finds or starts the agent. With `Output::Nothing` the agent is for clients of a previous one, whose jobs finish, so
+/// it is started even on a drained machine.
 async fn agent_and(output: Output) -> Result<Endpoint> {
     let (data_dir, socket) = locations()?;
     let running = || running(&socket, &data_dir);
@@ -87,7 +84,7 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
     let mut refused = None;
     while let Some(system) = system_agent(&data_dir) {
         let is_soon = match &system {
-            // A supervisor restarts it soon.
+            // A supervisor soon restarts it.
             Err(Error::SystemAgentDown { .. }) => since.elapsed() < SUPERVISED,
             Err(Error::ForeignAgent { .. }) => refused.get_or_insert_with(Instant::now).elapsed() < ADMITTED,
             Ok(_) | Err(_) => false,
@@ -116,13 +113,11 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
     }
 }
 
-/// Returns the running agent that a command would use, without starting one.
 pub fn present() -> Result<Option<Endpoint>> {
     let (data_dir, socket) = locations()?;
     running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
 }
 
-/// Returns the data directory and the socket of this user's agent.
 fn locations() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
@@ -130,7 +125,6 @@ fn locations() -> Result<(PathBuf, PathBuf)> {
     Ok((data_dir, socket))
 }
 
-/// Returns the agent at this socket, or at the one recorded in the data directory.
 fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     let answers = |socket: &Path| UnixStream::connect(socket).is_ok();
     if answers(socket) {
@@ -141,7 +135,7 @@ fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
 }
 
 /// Returns the machine's agent, for users without an agent and a data directory of their own. Fails if they may not use
-/// it or it is not running: an agent of their own would be a separate cluster.
+/// it, or if it is not running: an agent of their own would be a separate cluster.
 fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     let socket = Path::new(places::SYSTEM_SOCKET);
     if geteuid().is_root() || places::is_data_dir_named() || dir::last(data_dir).is_some() {
@@ -158,7 +152,7 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
 }
 
-/// Locks the start of the agent. `None` if another process has the lock, which is beside the socket.
+/// Locks the start of the agent, by a file beside the socket. `None` if another process has the lock.
 fn start_lock(socket: &Path) -> Result<Option<Flock<File>>> {
     let dir = socket.parent().unwrap_or(Path::new("."));
     let unusable = |source| Error::Dir { path: dir.to_owned(), source };
@@ -170,7 +164,7 @@ fn start_lock(socket: &Path) -> Result<Option<Flock<File>>> {
     }
 }
 
-/// Starts the agent in its own session with a filtered environment, and waits until it answers.
+/// Starts the agent in a session of its own with a filtered environment, and waits until it answers.
 async fn start(
     data_dir: &Path,
     socket: &Path,
@@ -185,7 +179,7 @@ async fn start(
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
     let (log, log_path) = dir::log(data_dir)?;
     let logged = log.metadata().map_err(unusable)?.len();
-    // Not this program's path, at which an upgrade may have put another one.
+    // Not this program's path, where an upgrade may have put another one.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));
@@ -209,7 +203,7 @@ async fn start(
             }
             return Ok(agent);
         }
-        // It exits also if another agent answers first.
+        // It also exits if another agent answers first.
         if let Some(status) = process.try_wait().map_err(Error::Start)?.filter(|_| running().is_none()) {
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
             let reason = last_message(&log_path, logged).unwrap_or_else(|| unlogged(code));
@@ -222,7 +216,7 @@ async fn start(
     }
 }
 
-/// Returns whether an agent that a command starts inherits this variable: locations, and variables of peerlock except
+/// Returns whether an agent that a command starts inherits this variable: locations, and the variables of peerlock but
 /// those of a single grant.
 fn is_for_agent(name: &str) -> bool {
     const LOCATIONS: [&str; 10] = [
@@ -251,7 +245,7 @@ pub fn foreign_agent() -> Option<(u32, u32)> {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let uid = entry.metadata().ok()?.uid();
         let is_other = uid != me && fs::read(entry.path().join("comm")).is_ok_and(|name| name == b"peerlock\n");
-        // Program and arguments are separated by zero bytes.
+        // Program and arguments are separated by NUL.
         let command = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
         (is_other && command().split(|byte| *byte == 0).nth(1) == Some(b"agent".as_slice())).then_some((uid, pid))
     })
@@ -261,7 +255,6 @@ fn unresponsive(data_dir: &Path) -> Error {
     Error::AgentUnresponsive { seconds: PATIENCE.as_secs(), log: data_dir.join("agent.log") }
 }
 
-/// Returns the last message of an exited agent, from its log.
 fn last_message(log: &PathBuf, from: u64) -> Option<String> {
     let read = || {
         let mut file = fs::File::open(log)?;
@@ -274,7 +267,6 @@ fn last_message(log: &PathBuf, from: u64) -> Option<String> {
     message.or_else(|| text.lines().last()).map(ToOwned::to_owned)
 }
 
-/// Describes the exit of an agent with an empty log: the disk may be full.
 fn unlogged(code: u8) -> String {
     match code {
         exit::IO => "it could not write its files: free space on the disk of its data directory, or raise its limit \

@@ -109,7 +109,7 @@ fn arguments_that_are_not_text_are_refused() {
     }
 }
 
-/// As for other output: a closed pipe is no error, a full disk is one.
+/// As with other output, a closed pipe is no error and a full disk is one.
 #[test]
 fn help_into_a_closed_pipe_is_no_error() {
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -52,7 +52,7 @@ pub trait Files: fmt::Debug + Send + Sync {
     /// Reloads the files and applies their content.
     ///
     /// # Errors
-    /// An error message if one of them cannot be used. Nothing has changed then.
+    /// An error message if one of them cannot be used. In this case no file is applied.
     fn reload(&self) -> Result<(), String>;
 
     /// Returns which cluster secret is used.
@@ -125,7 +125,6 @@ impl App {
         self.shared.longest_lease
     }
 
-    /// Returns the uptime, and how long the machine slept during it.
     pub(crate) fn runs(&self) -> (Duration, Duration) {
         let (started, slept_before) = self.shared.started;
         (Moment::now().since(started), slept().saturating_sub(slept_before))
@@ -143,7 +142,6 @@ impl App {
 
     /// Resolves when the agent is drained.
     pub async fn drained(&self) {
-        // The sender lives as long as `self`.
         _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
     }
 

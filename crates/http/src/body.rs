@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 
 use crate::Failure;
 
-/// Identifies a grant. Unknown fields are ignored: rejecting them would stop a running job, and none can restrict a
-/// grant that exists.
+/// The grant that a request concerns. Unknown fields are ignored: none can restrict a grant that exists, and rejecting
+/// them would stop a running job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Which {
@@ -34,7 +34,7 @@ pub struct Renewed {
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Released {}
 
-/// One line of a `hold`.
+/// A line of the answer to `hold`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]

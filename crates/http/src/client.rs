@@ -30,11 +30,11 @@ use lines::Lines;
 
 /// Time limit for requests that do not wait. An agent without a quorum answers sooner.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Limit of idle connections: as many concurrent requests reuse a connection.
+/// The number of idle connections kept, and so of concurrent requests that reuse one.
 const MOST_IDLE: usize = 16;
 /// A connection is broken after this many missing keep-alive lines.
 const MISSED: u32 = 3;
-/// The least time for reading a connection before it counts as silent.
+/// How long a connection is read at least before the agent counts as silent.
 const LOOK: Duration = Duration::from_millis(10);
 /// Time limit for an answer beyond the request's own. A healthy agent answers `--try` within two seconds.
 const LATE: Duration = Duration::from_secs(10);
@@ -63,15 +63,14 @@ struct Shared {
     endpoint: Endpoint,
     token: Option<Token>,
     idle: Mutex<Idle>,
-    /// Has one receiver for each slot in use.
+    /// Every slot in use has a receiver.
     users: watch::Sender<()>,
 }
 
-/// Idle connections.
 #[derive(Debug, Default)]
 struct Idle {
     connections: Vec<Connection>,
-    /// Whether a task closes unused ones.
+    /// Whether a task closes stale connections.
     is_pruned: bool,
 }
 
@@ -92,7 +91,7 @@ impl Agent {
         self.shared.users.closed().await;
     }
 
-    /// Returns the endpoint.
+    /// Returns the agent's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.shared.endpoint
     }
@@ -103,10 +102,10 @@ impl Agent {
         self.in_time(request, self.fetch(Method::POST, &path, Some(request))).await
     }
 
-    /// Awaits the outcome of a request, with a time limit: a frozen agent does not enforce the request's own.
+    /// Awaits the outcome of a request with a time limit, since a frozen agent does not enforce the request's own.
     ///
     /// # Errors
-    /// The outcome's error, or that the agent does not answer.
+    /// The outcome's error, or [`Error::Refused`] if the agent does not answer.
     pub async fn in_time<T>(
         &self,
         request: &Request,
@@ -187,7 +186,6 @@ impl Agent {
             return self.get(&(path + &query(&fields))).await;
         }
         match verb.into() {
-            // Answered when the holder has stopped.
             Operation::Revoke(_) => self.fetch(Method::POST, &path, Some(&fields)).await,
             _ => self.ask(Method::POST, &path, Some(&fields)).await,
         }
@@ -225,7 +223,6 @@ impl Agent {
         self.ask(Method::GET, path, None::<&()>).await
     }
 
-    /// Sends a request that does not wait.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -235,7 +232,8 @@ impl Agent {
         self.within(ANSWER, self.fetch(method, path, body)).await
     }
 
-    /// Fails with another error than [`Error::Broken`]: the agent exists, and retrying does not help.
+    /// Fails with another error than [`Error::Broken`], after which callers would retry: the agent exists, and is
+    /// frozen.
     async fn within<T>(&self, limit: Duration, outcome: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mute = || Error::Refused {
             class: Class::Unavailable,
@@ -248,7 +246,7 @@ impl Agent {
         timeout(limit, outcome).await.unwrap_or_else(|_| Err(mute()))
     }
 
-    /// Sends a request and reads its whole answer, after which the connection is idle.
+    /// Sends a request and reads its whole answer, so that the connection is idle again.
     async fn fetch<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -261,7 +259,7 @@ impl Agent {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Sends a request and reads the head of its answer, or all of it if it is an error.
+    /// Sends a request and reads the head of the answer; of an error, all of it.
     async fn send(
         &self,
         method: Method,
@@ -322,7 +320,7 @@ impl Agent {
         request.body(Full::from(bytes)).map_err(|error| self.broken(&error))
     }
 
-    /// Sends a request on an idle connection or a new one. If the agent has closed the idle one, tries the next.
+    /// Sends a request on an idle connection or a new one. If the agent has closed an idle one, the next one is used.
     async fn exchange(
         &self,
         mut request: hyper::Request<Full<Bytes>>,
@@ -342,7 +340,7 @@ impl Agent {
     }
 
     async fn open(&self) -> Result<Connection, Error> {
-        // Not another error: an agent that starts opens its socket to the group shortly after it has created it.
+        // Like a missing agent: an agent that starts opens its socket to the group shortly after creating it.
         let why = |error: &io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => format!("this user may not use its socket: {error}"),
             _ => with_sources(error),
@@ -357,7 +355,6 @@ impl Agent {
         idle.connections.pop()
     }
 
-    /// Keeps a connection for the next request, until it is no longer fresh.
     fn keep(&self, connection: Connection) {
         let mut idle = self.shared.idle();
         if idle.connections.len() == MOST_IDLE {
@@ -374,7 +371,6 @@ impl Agent {
     }
 }
 
-/// Closes stale idle connections until none is left.
 async fn prune(shared: Weak<Shared>) {
     loop {
         sleep(FRESH).await;
@@ -394,8 +390,8 @@ impl Shared {
     }
 }
 
-/// A slot, or a waiting request. Dropping it closes its connection, which withdraws the request. Over a Unix socket it
-/// also frees the slot; over TCP a slot stays held until it is [released](Agent::release) or its lease expires.
+/// A slot, or a waiting request. Dropping it closes the connection, which withdraws the request. Over a Unix socket
+/// this also frees the slot; over TCP the slot is held until it is [released](Agent::release) or its lease expires.
 #[derive(Debug)]
 pub struct Hold {
     lines: Lines,
@@ -409,16 +405,17 @@ impl Hold {
         Self { lines, patience: None, received: Instant::now() }
     }
 
-    /// Returns the connection that the slot belongs to. A process with a copy keeps the slot for as long as the lease
-    /// is valid.
+    /// Returns the connection that the slot belongs to. The slot is held as long as any process has a copy of it and
+    /// the lease is valid.
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(self.lines.connection().socket())
     }
 
-    /// Returns the next change; nothing follows [`Line::Lost`]. Skips keep-alive lines and unknown kinds. Cancel-safe.
+    /// Returns the next change; none follows [`Line::Lost`]. Skips keep-alive lines and unknown kinds. Cancel-safe.
     ///
     /// # Errors
-    /// Why the request failed; or [`Error::Broken`] if the connection ended, or announced keep-alive lines are missing.
+    /// The error of the request; or [`Error::Broken`] if the connection ended, or announced keep-alive lines are
+    /// missing.
     pub async fn next(&mut self) -> Result<Line, Error> {
         loop {
             let line = self.line().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
@@ -434,7 +431,7 @@ impl Hold {
 
     async fn line(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(patience) = self.patience else { return self.lines.next().await };
-        // Lines that arrived between two calls count.
+        // Lines that arrived between two calls count, so the connection is read even after the time limit.
         let end = (self.received + patience).max(Instant::now() + LOOK);
         match timeout_at(end, self.lines.next()).await {
             Ok(line) => line,
@@ -466,19 +463,17 @@ impl Events {
     }
 }
 
-/// The field that all events have.
 #[derive(Deserialize)]
 struct Kind {
     event: String,
 }
 
-/// Returns the path of a resource, or of an operation on it.
 fn resource(name: &str, verb: &str) -> Result<String, Error> {
     let name: Name = name.parse()?;
     Ok(format!("/v1/resources/{}{verb}", encoded(name.as_str())))
 }
 
-/// Returns the query of these fields; empty ones are left out.
+/// Returns the query string of these fields, without empty ones.
 fn query(fields: &Value) -> String {
     let given = fields.as_object().into_iter().flatten().filter_map(|(name, value)| match value {
         Value::Null => None,
@@ -490,7 +485,6 @@ fn query(fields: &Value) -> String {
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
 }
 
-/// Percent-encodes a path segment or a query value.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,7 @@
 //! Connection limits per listener and user.
 //!
-//! Every connection uses a file descriptor of the agent. Without descriptors the agent could neither serve its other
-//! clients nor write its journal, so each listener has its own limit. At a Unix socket, where the kernel identifies the
+//! Every connection uses a file descriptor of the agent. Without free descriptors the agent could not serve its other
+//! clients or write its journal, so each listener has its own limit. At a Unix socket, where the kernel identifies the
 //! user, each user is limited to a share of it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +20,10 @@ struct Inside {
     /// Connections by user; `None` at a TCP port.
     users: HashMap<Option<u32>, usize>,
     count: usize,
-    /// Connections without a valid bearer token, the oldest first: they are closed to make room.
+    /// Connections without a valid bearer token, the oldest first, which are closed to make room.
     unauthenticated: BTreeMap<u64, oneshot::Sender<()>>,
     last: u64,
-    /// A connection was refused, and the refusal has been logged.
+    /// Whether a refused connection has been logged; reset when less than half of the places are taken.
     full: bool,
 }
 
@@ -40,7 +40,7 @@ impl ConnectionLimit {
         Arc::new(Self { most, inside: Mutex::default() })
     }
 
-    /// Returns a place for a connection of a known user, or the limit if it is reached.
+    /// Returns a place for a connection of this user; fails with the limit if it is reached.
     pub fn user(self: &Arc<Self>, user: u32) -> Result<Place, usize> {
         // The last quarter is for other users, such as root for diagnosis.
         let share = self.most - self.most / 4;
@@ -54,14 +54,15 @@ impl ConnectionLimit {
         Ok(self.place(&mut inside, Some(user)))
     }
 
-    /// Returns a place for a connection of an unknown user. If all are taken, the oldest connection without a valid
-    /// token is notified by its receiver to close; a closed receiver means that it may stay.
+    /// Returns a place for a connection of an unknown user; fails with the limit if it is reached. If all places are
+    /// taken, the receiver of the oldest connection without a valid token is notified: that connection has to close. A
+    /// closed receiver means that the connection may stay.
     pub fn unauthenticated(self: &Arc<Self>) -> Result<(Place, oneshot::Receiver<()>), usize> {
         let mut inside = self.lock();
         // A notified connection still counts until it has closed, so the limit is exceeded by one for a moment.
         if inside.count >= self.most {
             let Some((_, oldest)) = inside.unauthenticated.pop_first() else { return Err(inside.refuse(self.most)) };
-            // Without a receiver it is about to close.
+            // If its receiver is dropped, that connection is about to close.
             _ = oldest.send(());
         }
         let place = self.place(&mut inside, None);
@@ -92,7 +93,6 @@ impl Inside {
 }
 
 impl Place {
-    /// Records that the connection has a valid token, so that it is not closed to make room.
     pub fn proved(&self) {
         self.connection_limit.lock().unauthenticated.remove(&self.number);
     }

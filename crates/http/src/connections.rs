@@ -1,4 +1,4 @@
-//! The open connections, and their end at shutdown.
+//! The open connections, and how they end at shutdown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,6 @@ pub struct Site {
     pub(crate) connections: std::sync::Arc<Connections>,
 }
 
-/// The connections of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     /// Set at shutdown. The process waits for each task that has a receiver.
@@ -25,18 +24,17 @@ impl Connections {
         (self.closing.receiver_count(), self.accepted.load(Ordering::Relaxed))
     }
 
-    /// Registers a connection. The receiver is notified of the shutdown, which waits for it.
+    /// Registers a connection. Its receiver is notified of the shutdown, which waits until the receiver is dropped.
     pub fn begin(&self) -> watch::Receiver<bool> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.closing.subscribe()
     }
 
     pub async fn closed(&self) {
-        // The sender lives as long as `self`.
         _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// Starts the shutdown and waits for all connections.
+    /// Starts the shutdown, and waits until all connections have ended.
     pub async fn close(&self) {
         self.closing.send_replace(true);
         self.closing.closed().await;

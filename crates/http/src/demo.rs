@@ -1,7 +1,7 @@
 //! A demo's server: the live page with controls, without an agent's API.
 //!
-//! The page requests changes of peers, which the demo carries out. An agent has neither these routes nor the page's
-//! control script.
+//! The page sends commands, which the demo carries out. An agent has neither these routes nor the page's control
+//! script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -81,7 +81,7 @@ pub enum Act {
     },
 }
 
-/// A change whose result is awaited.
+/// A change, and where to send its result.
 #[derive(Debug)]
 pub struct DemoCommand {
     /// The change.
@@ -90,7 +90,6 @@ pub struct DemoCommand {
     pub done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// The current settings.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Settings {
     clients: u16,
@@ -141,7 +140,7 @@ async fn settings(State(demo): State<Demo>) -> Json<Settings> {
     demo.settings()
 }
 
-/// Answers when the change is done, or with the reason why it cannot be.
+/// Answers when the change is done, or with the reason for its failure.
 async fn act(State(demo): State<Demo>, Input(act): Input<Act>) -> Result<Json<Settings>, Failure> {
     let (done, is_done) = oneshot::channel();
     _ = demo.commands.send(DemoCommand { act, done });

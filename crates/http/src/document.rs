@@ -1,4 +1,4 @@
-//! The OpenAPI document, from the documentation of handlers and types, with common parts added.
+//! The OpenAPI document, from the documentation of handlers and types, completed with common parts.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,11 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Ref, RefOr, Required, Schema};
 use utoipa::{Modify, OpenApi};
 
-/// The longest name of a resource, in bytes and therefore also in characters.
+/// The longest name of a resource, in bytes; a name has no more characters than bytes.
 const LONGEST_NAME: usize = 255;
-/// The description of every error response.
 const REFUSED: &str = "The request failed and holds nothing: `error` is the reason for programs, \
                        `message` for people";
 
-/// The parts of the document besides the routes.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "peerlock agent", description = "Mutual exclusion: at most `slots` holders at a time, in fair order."),
@@ -54,7 +52,7 @@ pub fn finish(document: &mut utoipa::openapi::OpenApi) {
     }
 }
 
-/// Turns a combination of a sum and more fields into a sum whose variants all have these fields.
+/// Turns an `allOf` of a sum type and more fields into a sum type whose variants all have these fields.
 fn merge_tagged(schemas: &mut BTreeMap<String, RefOr<Schema>>, name: &str) {
     let Some(RefOr::T(Schema::AllOf(both))) = schemas.get(name) else { return };
     let [RefOr::Ref(of), RefOr::T(Schema::Object(more))] = &both.items[..] else { return };
@@ -69,7 +67,7 @@ fn merge_tagged(schemas: &mut BTreeMap<String, RefOr<Schema>>, name: &str) {
     schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
 }
 
-/// Names each variant of a sum by its tag, so that generated models have no numbered names.
+/// Names each variant of a sum type by its tag: generators would number them.
 fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     let Some(RefOr::T(Schema::OneOf(mut sum))) = schemas.get(name).cloned() else { return };
     for variant in &mut sum.items {
@@ -78,7 +76,7 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
             RefOr::T(Schema::Object(field)) => field.enum_values.as_ref()?.first()?.as_str().map(ToOwned::to_owned),
             _ => None,
         });
-        // Without a constant field, the tag is the only field.
+        // Without a constant field, the variant's only field is the tag.
         let Some(label) = tag.or_else(|| variant.required.first().cloned()) else { continue };
         let title = format!("{name}{}", camel(&label));
         for inner in variant.properties.values_mut() {
@@ -93,13 +91,11 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
 }
 
-/// Converts `peer_up` to `PeerUp`.
 fn camel(name: &str) -> String {
     let words = name.split('_').filter_map(|word| Some((word.chars().next()?, word.get(1..)?)));
     words.map(|(first, rest)| format!("{}{rest}", first.to_ascii_uppercase())).collect()
 }
 
-/// Returns the name of the referenced component.
 fn component(to: &Ref) -> &str {
     to.ref_location.rsplit('/').next().unwrap_or_default()
 }
@@ -113,7 +109,7 @@ fn finish_operation(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<
             limit_name(parameter);
         }
     }
-    // A body whose fields are all optional is optional.
+    // A body without required fields may be omitted.
     if let Some(RefOr::T(body)) = &mut operation.request_body {
         let needs_body = body.content.values().any(|content| match content {
             RefOr::T(content) => content.schema.as_ref().is_some_and(|schema| has_required(schema, schemas)),
@@ -131,7 +127,6 @@ fn has_required(schema: &RefOr<Schema>, schemas: &BTreeMap<String, RefOr<Schema>
     }
 }
 
-/// Sets the length limits of parameters that are resource names.
 fn limit_name(parameter: &mut Parameter) {
     if parameter.name == "name"
         && let Some(RefOr::T(Schema::Object(name))) = &mut parameter.schema

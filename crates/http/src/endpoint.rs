@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The address at which an agent listens for clients.
 ///
 /// ```
 /// use peerlock_http::Endpoint;
@@ -21,7 +20,6 @@ pub enum Endpoint {
     Tcp(String),
 }
 
-/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of an agent: use the path of a Unix socket with a `/` in it, or `host:port`")]
 pub struct BadEndpoint(String);

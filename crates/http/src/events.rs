@@ -18,10 +18,10 @@ use utoipa_axum::routes;
 use crate::input::About;
 use crate::{App, Failure};
 
-/// Number of events kept for slow and reconnecting readers.
+/// The number of events kept for slow and reconnecting readers.
 const BUFFERED: usize = 4096;
-/// A comment is sent after this long without an event: the reader sees that the agent is alive, and the agent notices a
-/// closed connection.
+/// A comment is sent after this long without an event, so that the reader detects a dead agent and the agent a closed
+/// connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Returns the event stream's route.
@@ -32,7 +32,7 @@ pub fn routes() -> OpenApiRouter<App> {
 /// The recent events of one process, numbered from 1.
 #[derive(Debug)]
 pub struct Log {
-    /// Prefix of the event IDs, which differs between processes.
+    /// Prefix of the event IDs. Differs between processes.
     process: u32,
     buffer: Mutex<Buffer>,
     last: watch::Sender<u64>,
@@ -41,7 +41,7 @@ pub struct Log {
 #[derive(Debug, Default)]
 struct Buffer {
     events: VecDeque<(u64, Happening)>,
-    /// The peer has stopped: no events follow.
+    /// The peer has stopped, so no events follow.
     over: bool,
 }
 
@@ -54,7 +54,7 @@ impl Log {
             loop {
                 match events.recv().await {
                     Ok(happening) => buffer.add(happening),
-                    // Missed events have numbers, too, so that every reader learns how many it has missed.
+                    // Missed events have numbers, too, so that a reader receives how many it has missed.
                     Err(RecvError::Lagged(missed)) => buffer.last.send_modify(|last| *last += missed),
                     Err(RecvError::Closed) => break buffer.end(),
                 }
@@ -82,8 +82,8 @@ impl Log {
         self.last.send_modify(|_| self.lock().over = true);
     }
 
-    /// Returns the number after which a reader continues: after the one it has seen; after the newest if it names none;
-    /// with the oldest if it has seen another process's.
+    /// Returns the number after which a reader continues: that of its last event; the newest if it names none; the one
+    /// before the oldest if it names an event of another process.
     fn after(&self, observed: Option<&str>) -> u64 {
         let newest = *self.last.borrow();
         let Some(observed) = observed else { return newest };
@@ -91,7 +91,7 @@ impl Log {
         ours.and_then(|(_, number)| number.parse().ok()).map_or(0, |number: u64| number.min(newest))
     }
 
-    /// Returns the first event after this one, if there is one; or how many were missed, with the number of the last.
+    /// Returns the first event after this one, if any; if older ones were dropped, an event `missed` with their number.
     fn next(&self, after: u64) -> Option<(u64, Happening)> {
         let buffer = self.lock();
         let at = buffer.events.partition_point(|(number, _)| *number <= after);
@@ -116,7 +116,6 @@ impl Log {
                 if log.lock().over {
                     return None;
                 }
-                // The sender lives as long as `log`.
                 _ = update.changed().await;
             }
         })

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use peerlock_service::{Class, Error};
 use serde::{Deserialize, Serialize};
 
-/// An error as the body of an answer: the error's own fields, and its text as `message`.
+/// An error as a JSON body: the fields of the error, and its text as `message`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Body", from = "Body")]
 pub struct Failure(pub Error);
@@ -49,7 +49,7 @@ impl From<Body> for Failure {
 }
 
 impl Failure {
-    /// Parses the body of an answer with this status. The class of an unknown error follows from the status.
+    /// Parses the body of an answer with this status. An unknown error has the class of the status.
     ///
     /// # Errors
     /// If it is not the body of an error.
@@ -87,7 +87,7 @@ impl Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let class = self.0.class();
-        // Every class has a valid status; a test checks all of them.
+        // Every class has a valid status, as a test checks.
         let status = StatusCode::from_u16(class.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
         if class == Class::Unauthorized {
@@ -97,7 +97,6 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The schema: the common fields of errors, and the optional ones.
 #[cfg(feature = "server")]
 mod schema {
     #![expect(dead_code, reason = "only its schema is used")]
@@ -162,7 +161,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns one of each error of an agent, with its status and the exit code of a command that receives it.
     fn all() -> Vec<(Error, u16, u8)> {
         let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };

@@ -26,12 +26,11 @@ pub enum Guard {
 pub struct TokenInForce(Arc<Mutex<Token>>);
 
 impl TokenInForce {
-    /// Starts with this token.
     pub(crate) fn new(token: Token) -> Self {
         Self(Arc::new(Mutex::new(token)))
     }
 
-    /// Replaces the token. Open streams continue.
+    /// Replaces the token. Open streams are not affected.
     pub fn replace(&self, token: Token) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
@@ -41,7 +40,7 @@ impl TokenInForce {
     }
 }
 
-/// Passes a permitted request on, or answers with the reason.
+/// Passes a permitted request on, or answers with the reason why it is refused.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let is_open = is_open(request.uri().path());
     if let Err(failure) = guard.check(request.headers(), is_open) {
@@ -54,7 +53,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     next.run(request).await
 }
 
-/// Returns whether a path needs no token: a browser has none before it has the page, which is not secret.
+/// Returns whether a path needs no token: a browser has none before it has loaded the page, which is not secret.
 fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/")
 }

@@ -13,13 +13,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use crate::App;
 use crate::body::Line;
 
-/// The interval of keep-alive lines over TCP. A client notices a silent agent after three, which is within the default
-/// session.
+/// The interval of keep-alive lines over TCP. A client considers the agent dead after three, which is within the
+/// default session length.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// A connection's request or grant. The server drops it when the connection ends, which withdraws the request. A held
-/// slot becomes free if the connection is a Unix socket; over TCP it stays held until its lease expires, because the
-/// agent's side of a TCP connection may end while the client still works.
+/// A connection's request or grant. The server drops it when the connection ends, which withdraws the request. Over a
+/// Unix socket that also frees a held slot. Over TCP the slot is held until its lease expires, because the agent's end
+/// of the connection may close while the client still works.
 pub struct Hold {
     app: App,
     stage: Stage,
@@ -42,7 +42,7 @@ enum Stage {
         asked: Moment,
     },
     Held(Grant),
-    /// The client was notified to stop and has until the end of the lease: the slot is kept for it.
+    /// The client was notified that it must stop. The slot stays held until the end of the lease, so that it can.
     Lost(Grant),
     Over,
 }
@@ -103,7 +103,7 @@ impl Hold {
                 tokio::select! {
                     () = grant.ended() => {}
                     () = self.app.closed() => {
-                        // The connection ends, but the client keeps its time to stop.
+                        // The connection ends, but the client has until the end of its lease to stop.
                         if let Stage::Lost(grant) = std::mem::replace(&mut self.stage, Stage::Over) {
                             grant.detach();
                         }
@@ -140,7 +140,7 @@ impl Drop for Hold {
     }
 }
 
-/// Resolves when the next keep-alive line is due; never if there are none.
+/// Resolves when the next keep-alive line is due; never over a Unix socket.
 async fn tick(alive: &mut Option<Interval>) {
     match alive {
         Some(alive) => _ = alive.tick().await,

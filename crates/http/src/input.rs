@@ -19,14 +19,13 @@ use utoipa::IntoParams;
 
 use crate::Failure;
 
-/// The longest body, many times the longest useful one.
+/// The longest body, many times the longest valid one.
 const MOST_BYTES: usize = 16 * 1024;
-/// Time limit for receiving a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes a request on when all of it has arrived, even if its body is not needed: a client that is answered while it
-/// still sends may find the connection closed and not read the answer. For the same reason an early error lets the
-/// client [`finish`] first.
+/// Passes a request on once all of it has arrived, even if its body is not needed: a client that is still sending when
+/// it is answered may find the connection closed and not read the answer. For the same reason a request that is refused
+/// early is read to its [`finish`].
 pub async fn whole(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match collect(body).await {
@@ -35,9 +34,9 @@ pub async fn whole(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads and discards the rest of a refused request, which may come unauthenticated and in tiny pieces.
+/// Reads and discards the rest of a refused request. An unauthenticated client may send it in tiny pieces.
 pub async fn finish(body: Body) {
-    // If it does not end, the answer cuts it short.
+    // A body that is too long or too slow is not read to its end.
     _ = read(body, |_| {}).await;
 }
 
@@ -47,7 +46,6 @@ async fn collect(body: Body) -> Result<Bytes, Failure> {
     Ok(bytes.into())
 }
 
-/// Reads a body to its end, piece by piece.
 async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
     let mut body = Limited::new(body, MOST_BYTES);
     let all = async {
@@ -70,7 +68,7 @@ async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
     Err(Failure::new(class, why))
 }
 
-/// A JSON body; an empty one is `{}`. The content type is ignored: curl's default is another one.
+/// A JSON body; an empty one counts as `{}`. The content type is ignored, since curl's default is not JSON.
 pub struct Input<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
@@ -80,7 +78,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
         let bad = |why: String| Failure::new(Class::BadRequest, why);
         let body = collect(request.into_body()).await?;
         let json = if body.is_empty() { b"{}" } else { &body[..] };
-        // serde would accept a list of the fields in their order.
+        // serde also accepts an array of the fields in their order.
         if !json.trim_ascii_start().starts_with(b"{") {
             return Err(bad("the body is no JSON object: see GET /openapi.json".to_owned()));
         }
@@ -89,7 +87,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
     }
 }
 
-/// The process that opened the connection, as the kernel reports it for a Unix socket from the same PID namespace.
+/// The process that opened the connection, as the kernel reports it for a Unix socket, if it is in this PID namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller(pub Option<u32>);
 

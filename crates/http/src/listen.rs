@@ -13,7 +13,7 @@ use crate::connection_limit::ConnectionLimit;
 use crate::guard::{Guard, TokenInForce};
 use crate::{Endpoint, Token};
 
-/// The longest path of a Unix socket on Linux, without the final zero.
+/// The longest path of a Unix socket on Linux, without the final NUL.
 const MOST_PATH: usize = 107;
 
 /// A listening socket for [`serve`](crate::serve). Dropping it removes a socket file.
@@ -33,7 +33,7 @@ pub(crate) enum Socket {
     Tcp(TcpListener),
 }
 
-/// Why listening failed. Nothing has changed.
+/// Why listening failed. An existing socket or file is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ListenError {
@@ -87,11 +87,11 @@ impl Listener {
         }
     }
 
-    /// Permits the members of a group to connect to a Unix socket, with all of its owner's rights. Its directory
-    /// becomes searchable for them.
+    /// Permits the members of a group to connect to a Unix socket, which gives them all of its owner's rights. Makes
+    /// its directory searchable for them.
     ///
     /// # Errors
-    /// [`ListenError::Cannot`] if the system refuses: only root or a member can assign the group.
+    /// [`ListenError::Cannot`] if the system refuses: only root, or the owner as a member of the group, can assign it.
     pub fn admit(&self, group: u32) -> Result<(), ListenError> {
         let Endpoint::Unix(path) = &self.endpoint else { return Ok(()) };
         let cannot = |source| ListenError::Cannot { endpoint: self.endpoint.clone(), source };
@@ -103,7 +103,6 @@ impl Listener {
         give(path, group, 0o660).map_err(cannot)
     }
 
-    /// Returns the bearer token, if there is one, so that it can be replaced.
     pub fn token(&self) -> Option<TokenInForce> {
         match &self.guard {
             Guard::Token(token) => Some(token.clone()),
@@ -117,8 +116,8 @@ impl Listener {
     }
 }
 
-/// Assigns a group and a mode to a file. Skips `chown` if the group is right: a service started with that group may not
-/// be permitted to call it.
+/// Assigns a group and a mode to a file. Does not call `chown` if the group is right already: a service may lack the
+/// permission.
 fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path)?.gid() != group {
         chown(path, None, Some(group))?;
@@ -127,10 +126,10 @@ fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
 }
 
 /// Creates a socket that only this user can use. It is created in a temporary directory, so that its mode is set before
-/// it is visible, and then renamed, also over the socket of a dead agent.
+/// it is visible, and then renamed, which also replaces the socket of a dead agent.
 fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let cannot = |source| ListenError::Cannot { endpoint: Endpoint::Unix(path.to_owned()), source };
-    // Checked here, because the socket is created under a shorter path.
+    // The kernel checks only the shorter path under which the socket is created.
     if path.as_os_str().len() > MOST_PATH {
         return Err(ListenError::TooLong { path: path.to_owned() });
     }

@@ -60,13 +60,13 @@ impl Times {
     }
 }
 
-/// The resources with their own metrics. A resource keeps them for as long as the agent knows it, so that series do not
-/// come and go with the load.
+/// The resources with their own metrics. A resource keeps them as long as the agent knows it, so that series do not
+/// disappear and return with the load.
 #[derive(Debug, Default)]
 pub struct Labelled(Mutex<BTreeSet<Name>>);
 
 impl Labelled {
-    /// Selects resources: those selected before, then more by name while there is room.
+    /// Selects the resources selected before, then more by name while there is room.
     fn choose<'a>(&self, known: &'a [ResourceHealth]) -> Vec<&'a ResourceHealth> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());
@@ -261,7 +261,6 @@ mod tests {
             "though others come before it"
         );
         assert_eq!(chosen(&known(many(0))), first);
-        // Forgotten resources make room for others.
         let next = chosen(&known(many(100)));
         assert_eq!((next.len(), &next[0][..], next.last().map(|last| &last[..])), (MOST_RESOURCES, "0100", Some("m")));
     }

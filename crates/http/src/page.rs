@@ -19,18 +19,15 @@ const FILES: [File; 9] = [
     ("/assets/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
 ];
 
-/// Only served by a demo.
 const CONTROLS: File = ("/assets/controls.js", "text/javascript; charset=utf-8", include_str!("../web/controls.js"));
 
 /// Permits only the page's own files, and no embedding.
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Returns the routes of the page's files.
 pub fn routes() -> Router {
     FILES.into_iter().fold(Router::new(), with)
 }
 
-/// Returns the route of the controls.
 pub fn controls() -> Router {
     with(Router::new(), CONTROLS)
 }

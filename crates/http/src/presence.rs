@@ -1,8 +1,8 @@
 //! Detects clients that have disconnected.
 //!
-//! hyper detects the end of a connection by reading ahead while it answers, but it stops at the first byte of a
-//! following request, or at a superfluous newline. A client that had sent one would keep waiting and holding after its
-//! death. The kernel reports the end independently of unread bytes.
+//! hyper detects the end of a connection by reading ahead while it answers, but stops at the first byte of a following
+//! request, or at a superfluous newline. A client that has sent one would keep waiting or holding after its death. The
+//! kernel reports the end independently of unread bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -63,9 +63,9 @@ impl Client {
         }
     }
 
-    /// Resolves when the client has closed the connection or its sending half, even with unread bytes before.
+    /// Resolves when the client has closed the connection or its sending half, even if there are unread bytes.
     async fn gone(self: Arc<Self>) {
-        // No priority data was requested, so the only event is the end (or that of the runtime).
+        // No priority data was requested, so the only event is the end of the connection (or of the runtime).
         while self.received().await.is_ok_and(|received| !received.is_read_closed()) {}
     }
 
@@ -132,7 +132,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Stream<W> {
 /// Cancels a waiting request, or ends a streamed answer, when its client disconnects.
 pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Request, next: Next) -> Response {
     let mut answer = pin!(next.run(request));
-    // A client that closes right after its request has sent it: process it before checking.
+    // A client may close its connection right after sending a request: process the request before checking.
     let at_once = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
     let response = match at_once {
         Poll::Ready(response) => response,
@@ -145,7 +145,7 @@ pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Reques
             response = answer => response,
         },
     };
-    // A body of known length is complete; a client that has closed its sending half can read it.
+    // A body of known length is complete, so a client that has only closed its sending half can read it.
     if response.body().size_hint().exact().is_some() {
         return response;
     }

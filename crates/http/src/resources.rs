@@ -18,7 +18,7 @@ use crate::input::{Caller, Input, Named, Names};
 use crate::presence::Client;
 use crate::{App, Failure};
 
-/// Enough bytes for an unguessable number.
+/// Fewer bytes can be guessed.
 const SHORTEST_ID: usize = 16;
 
 /// Returns the routes of resources, slots and peers.
@@ -182,7 +182,7 @@ async fn release(
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
     let (service, grant) = (app.service().clone(), App::grant(&name, &which.grant)?);
-    // The release does not depend on the client waiting for the answer.
+    // The release must complete even if the client does not wait for the answer.
     let released = tokio::spawn(async move { service.release(&grant).await });
     released.await.unwrap_or(Err(Error::Stopped))?;
     Ok(Json(Released {}))
@@ -232,7 +232,7 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().cluster().await?.peers))
 }
 
-/// Completes a client's request with the resource in the path, and checks the lease against the operator's limit.
+/// Completes a client's request with the resource and the caller, and checks the lease against the operator's limit.
 fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Result<Request, Failure> {
     let longest = app.longest_lease();
     if let Some(ttl) = request.ttl.filter(|ttl| *ttl > longest) {

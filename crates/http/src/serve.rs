@@ -34,14 +34,14 @@ use crate::tcp::tune;
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long a client has to read its last answer when the agent stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Pause when there are no file descriptors.
+/// How long to wait for free file descriptors before accepting again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How many refused connections get an answer at a time; others are just closed.
+/// How many refused connections are answered at a time. The others are closed without an answer.
 const REFUSALS: usize = 16;
-/// Buffer limit for a request head and for writing: several times the longest name and a browser's headers, and a
+/// Buffer limit for reading a request head and for writing: several times the longest name and a browser's headers. A
 /// thousand unauthenticated connections use no more than 30 MB.
 const MOST_HEAD: usize = 16 * 1024;
-/// The kernel's ID of an unknown user.
+/// The kernel's ID of a user that is unknown in this user namespace.
 const UNPRIVILEGED: u32 = 65_534;
 
 /// Serves all listeners until `shutdown` resolves. Then notifies waiters and holders, ends event streams, and returns
@@ -68,7 +68,8 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
                 let peer = stream.peer_cred().ok();
-                // 0 is a process without an ID in this namespace, as of another container.
+                // 0 means that the process has no ID in this PID namespace, for example that it is in another
+                // container.
                 let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
                 let user = peer.map_or(UNPRIVILEGED, |peer| peer.uid());
                 match listener.connection_limit.user(user) {
@@ -108,7 +109,7 @@ struct Visit {
     place: Arc<Place>,
 }
 
-/// Serves one connection. Its end cancels its request or stream.
+/// Serves one connection. When it ends, its request or stream is cancelled.
 async fn connection(
     stream: Stream<impl AsyncWrite + Unpin + Send + 'static>,
     router: Router,
@@ -123,7 +124,7 @@ async fn connection(
         router.call(request)
     });
     let mut builder = http();
-    // `presence` alone detects that a client has disconnected.
+    // `half_close`: `presence` alone decides that a client has disconnected.
     builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).half_close(true);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
@@ -144,7 +145,7 @@ fn http() -> http1::Builder {
     builder
 }
 
-/// Answers that the limit is reached, if not too many such answers are pending. The request is ignored.
+/// Answers that the limit is reached, unless too many such answers are pending. The request is ignored.
 fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: usize, refusals: &Arc<Semaphore>) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     tokio::spawn(async move {

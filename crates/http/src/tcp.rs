@@ -5,14 +5,14 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-/// An idle connection is probed after this long, then at this interval, and ends after this many unanswered probes: 25
-/// s in all, less than common NAT and firewall timeouts.
+/// An idle connection is probed after this long, then at this interval, and ends after this many unanswered probes:
+/// after 25 s in all, which is less than common NAT and firewall timeouts.
 const IDLE: Duration = Duration::from_secs(10);
 const PROBES: (Duration, u32) = (Duration::from_secs(5), 3);
-/// A connection whose data is not acknowledged for this long ends. Probes are not sent while data is on the way.
+/// A connection ends if its data is not acknowledged for this long. The kernel sends no probes meanwhile.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 
-/// Disables Nagle's algorithm and enables keep-alive probes. Failures are ignored, since a connection works without.
+/// Disables Nagle's algorithm and enables keep-alive probes. Ignores errors, since a connection works without both.
 pub fn tune(stream: &TcpStream) {
     _ = stream.set_nodelay(true);
     let (socket, (interval, retries)) = (SockRef::from(stream), PROBES);

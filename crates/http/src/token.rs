@@ -42,12 +42,12 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Returns the token, for its file.
+    /// Returns the token.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the URL of an agent's live page with the token, which stays in the browser behind the `#`.
+    /// Returns the URL of an agent's live page with the token behind the `#`, which a browser does not send.
     pub fn page(&self, endpoint: &Endpoint) -> String {
         format!("{endpoint}/#token={}", self.0)
     }
@@ -65,7 +65,6 @@ impl Token {
     }
 }
 
-/// Hides the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")

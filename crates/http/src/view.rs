@@ -1,8 +1,8 @@
 //! The data of the live page, combined from one or several peers.
 //!
-//! A demo has all peers of its cluster in one process and shows them completely. An agent shows its own peer: the ring
-//! and its own pointers, tokens and clients. For the selected resource it also asks the other peers. Other resources
-//! get one line each.
+//! A demo has all peers of its cluster in one process and shows them completely. An agent shows the ring, and its own
+//! pointers, tokens and clients. It asks the other peers about the selected resource only; every other resource is one
+//! line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,8 @@ use crate::waits::{Second, Waits};
 use crate::watch::{Found, Watch};
 use crate::{DemoState, Failure};
 
-/// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
-/// The message for a resource in recovery about which this peer knows no more.
+/// The message for a resource in recovery of which this peer knows nothing else.
 const RECOVERING: &str = "A participating peer has died, or the capacity was changed: counting the tokens.";
 
 /// Returns the route of the live page's data.
@@ -170,7 +169,7 @@ pub struct ViewWaiter {
 }
 
 impl ViewResource {
-    /// Merges the cluster-wide details that this peer lacks.
+    /// Merges the cluster-wide details into what this peer knows.
     pub(crate) fn join(&mut self, details: ResourceDetails) {
         let next = |slot| self.tokens.iter().find(|token| token.slot == slot)?.next.clone();
         let tokens = details.holders.into_iter().map(|held| {
@@ -192,9 +191,9 @@ impl ViewResource {
 pub struct Looked<'a> {
     pub whole: bool,
     pub members: &'a [(PeerId, DemoState)],
-    /// Those that have answered.
+    /// The peers that have answered.
     pub observed: &'a [Found],
-    /// All peers, as one of them knows.
+    /// All peers, as one of them knows them.
     pub known: &'a [PeerView],
     pub listed: &'a [ResourceView],
     pub now_s: u64,
@@ -241,7 +240,7 @@ impl Looked<'_> {
     }
 
     fn peers(&self) -> Vec<ViewPeer> {
-        // In a demo, peers may still wait for one of an earlier demo on the same port.
+        // In a demo, peers may also know peers of an earlier demo on the same port.
         let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
         if !self.whole {
             let met = self.observed.iter().flat_map(|observed| observed.inspection.others.iter().copied());
@@ -275,7 +274,7 @@ impl Looked<'_> {
             address,
             place: turn(key),
             up,
-            // In a demo, the other peers are not connected to one that is cut off, though it runs.
+            // In a demo, a peer that is cut off runs, but the other peers report it as not connected.
             since_ms: known.filter(|known| known.up == up).map(|known| millis(known.since)),
             observed: observed.is_some(),
             voter: known.map_or(Voter::No, |known| known.voter),
@@ -285,7 +284,7 @@ impl Looked<'_> {
         }
     }
 
-    /// Returns whether its host has a name, and a unique one.
+    /// Returns whether the host has a name that no other host has.
     fn is_called_alone(&self, known: &PeerView) -> bool {
         !known.name.is_empty() && self.known.iter().filter(|other| other.name == known.name).count() == 1
     }
@@ -308,7 +307,7 @@ fn resource(
 ) -> ViewResource {
     let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.queue.as_ref()?)));
     let client = |at: &TicketView| parts.get(&at.peer)?.clients.iter().find(|client| client.ticket == at.ticket);
-    // The coordinator learns of a grant a little later.
+    // The coordinator learns of a grant later than the client's peer.
     let waiting =
         || keeper.iter().flat_map(|(_, queue)| *queue).filter(|at| client(at).is_none_or(|at| at.slot.is_none()));
     let waiter = |at: &TicketView| ViewWaiter {
@@ -338,7 +337,7 @@ fn resource(
         pointers: pointers.collect(),
         tokens: tokens.into_values().collect(),
         queue: waiting().take(MOST_SHOWN).map(waiter).collect(),
-        // Without the coordinator, which may be frozen or dead, clients still wait, in an unknown order.
+        // If the coordinator is frozen or dead, clients still wait, in an unknown order.
         waiting: if keeper.is_some() { waiting().count() } else { summary.waiting },
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
@@ -359,7 +358,6 @@ mod tests {
         PeerId::new(number)
     }
 
-    /// Returns a peer with one holder per slot, with tickets from 1, and one waiter.
     fn observed(number: u64, slots: &[u32], queue: Option<Vec<TicketView>>) -> Found {
         let client = |ticket, slot: Option<u32>| {
             let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
@@ -376,7 +374,6 @@ mod tests {
         Found { inspection, health: health(slots.len(), None) }
     }
 
-    /// Returns the health of a peer with this many holders and one waiter.
     fn health(holding: usize, stall: Option<&str>) -> Health {
         let stall = stall.map(|why| json!({ "since_ms": 1, "missing": [], "why": why }));
         let resource =
@@ -396,7 +393,7 @@ mod tests {
 
     #[test]
     fn demo_view_is_complete() {
-        // Ticket 1 of peer 3 holds a slot already; the coordinator does not know yet.
+        // Ticket 1 of peer 3 already holds a slot, which the coordinator does not know yet.
         let queue = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
         let observed = [observed(3, &[1], None), observed(1, &[0, 2], Some(queue.to_vec())), observed(2, &[], None)];
         let members = [(1, DemoState::Runs), (2, DemoState::CutOff), (3, DemoState::Runs), (4, DemoState::Killed)];
@@ -442,7 +439,6 @@ mod tests {
         assert_eq!((resource.keeper, resource.queue.len(), resource.waiting), (None, 0, 2));
     }
 
-    /// Stalled resources come first, and the first one is selected by default.
     #[test]
     fn stalled_resources_come_first() {
         let listed = [("a", false), ("b", false), ("r", false), ("z", true)].map(|(name, recovering)| {

@@ -1,4 +1,4 @@
-//! Read-only observation of peers: an agent's own, or all of a demo.
+//! Read-only observation of an agent's own peer, or of all peers of a demo.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,17 @@ use crate::DemoState;
 use crate::view::{Looked, View, ViewResource};
 use crate::waits::Waits;
 
-/// Time limit for other peers, well within the page's own.
+/// Time limit for other peers, less than the page's own.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time limit for a peer of this process. A frozen one does not answer.
 const SOON: Duration = Duration::from_millis(500);
-/// Limit of resources with recorded waits.
 const MOST_RESOURCES: usize = 1000;
-/// How long a list of all resources is reused: each list is a query of the registry, and many pages may be open.
+/// How long the list of all resources is reused: it takes a query of the registry, and many pages may be open.
 const LISTED: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Watch {
-    /// Whether they are all peers of the cluster.
+    /// Whether the members are all peers of the cluster.
     whole: bool,
     members: Mutex<Vec<Member>>,
     started: Instant,
@@ -74,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// Returns a snapshot, with the details of this resource or the first.
+    /// Returns a snapshot, with the details of this resource or of the first one.
     pub async fn view(&self, name: Option<&Name>) -> View {
         let members = lock(&self.members).clone();
         let looks = members.iter().filter(|member| matches!(member.state, DemoState::Runs | DemoState::CutOff));
@@ -95,14 +94,13 @@ impl Watch {
         view
     }
 
-    /// Returns all resources of an agent's cluster. A demo reads them from its peers.
+    /// Returns all resources of an agent's cluster; none for a demo, whose peers know them.
     async fn listed(&self, service: &Service) -> Vec<ResourceView> {
         if self.whole {
             return Vec::new();
         }
         let mut listed = self.listed.lock().await;
         if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LISTED) {
-            // Without a quorum, keep the previous list.
             let before = || listed.as_ref().map(|(_, before)| before.clone()).unwrap_or_default();
             let all = timeout(PATIENCE, service.list(Listing::default()))
                 .await
@@ -121,7 +119,6 @@ async fn look(service: &Service) -> Option<Found> {
     Some(Found { inspection: inspection.ok()?, health: health.ok()? })
 }
 
-/// Returns all peers from the registry, or else as this peer knows them.
 async fn known(service: &Service) -> Vec<PeerView> {
     match timeout(SOON, service.cluster()).await {
         Ok(Ok(cluster)) => cluster.peers,
@@ -129,7 +126,6 @@ async fn known(service: &Service) -> Vec<PeerView> {
     }
 }
 
-/// Adds the cluster-wide details of a resource.
 async fn ask(service: &Service, chosen: &mut ViewResource) {
     match timeout(PATIENCE, service.show(chosen.name.as_str())).await {
         Ok(Ok(details)) => chosen.join(details),
@@ -146,7 +142,6 @@ async fn collect(
     loop {
         let (name, waited) = match events.recv().await {
             Ok(Happening { event: Event::Granted { name, waited, .. }, .. }) => (name, waited),
-            // Missed events are not counted.
             Ok(_) | Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 const MOST: usize = 8;
 
-/// Opens an event stream, and returns the start of the answer.
 async fn streams(stand: &Stand, token: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(stand.address()).await.unwrap();
     let request = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
@@ -28,7 +27,7 @@ async fn is_closed(stream: &mut TcpStream) {
     _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("closed by the agent");
 }
 
-/// Another user has all connections of the port: the Unix socket is unaffected.
+/// Another user's connections fill the port.
 #[tokio::test]
 async fn event_streams_at_the_port_do_not_block_the_socket() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
@@ -55,7 +54,6 @@ async fn event_streams_at_the_port_do_not_block_the_socket() {
     timeout(LONG, again).await.expect("admitted after they have left");
 }
 
-/// Connections without the token cannot keep out one that has it.
 #[tokio::test]
 async fn port_displaces_oldest_connection_without_token() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
@@ -81,7 +79,7 @@ async fn port_displaces_oldest_connection_without_token() {
     assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "connections with the token stay");
 }
 
-/// One user cannot take all places of the socket; a refused connection gets an answer.
+/// A refused connection gets an answer, too.
 #[tokio::test]
 async fn socket_gives_a_user_three_quarters() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;

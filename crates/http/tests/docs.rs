@@ -11,7 +11,7 @@ async fn documented_examples_work() {
     let stand = Stand::start().await;
     let text = include_str!("../../../docs/api.md");
     let (mut grant, mut tried) = (Value::Null, 0);
-    // Examples with -N do not end; `streams.rs` has them.
+    // Examples with -N do not end: `streams.rs` has them.
     for line in text.lines().filter(|line| line.starts_with("$A/") && !line.contains(" -N")) {
         let (command, answer) = line.split_once(" #").unwrap_or((line, ""));
         let path = command.trim_start_matches("$A").split(' ').next().unwrap();
@@ -26,7 +26,6 @@ async fn documented_examples_work() {
         if path.ends_with("/acquire") {
             grant = got.json()["grant"].clone();
         }
-        // The answer has the fields shown.
         for field in answer.split('"').filter(|part| part.ends_with("_ms") || *part == "holders") {
             assert!(got.body.contains(&format!("\"{field}\"")), "{line}: {}", got.body);
         }

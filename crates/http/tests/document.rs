@@ -16,7 +16,7 @@ async fn every_route_answers_as_documented() {
     let granted = stand.unix().acquire(&Request::new("a").label("me")).await.unwrap();
     let which = json!({ "grant": granted.grant }).to_string();
     let tried = r#"{"try":true}"#;
-    // Path, method, body, expected status. Streams are in `streams.rs`.
+    // Path, method, body, expected status. `streams.rs` has the streams.
     let cases = [
         ("/v1/resources/{name}/renew", "post", which.as_str(), 200),
         ("/v1/resources/{name}/acquire", "post", tried, 423),
@@ -61,7 +61,7 @@ async fn every_route_answers_as_documented() {
     assert_eq!(tried, documented, "every documented route is tested");
 }
 
-/// Checks the requirements of validators and client generators. `.ci/openapi` runs some of them.
+/// The requirements of validators and client generators, some of which `.ci/openapi` runs.
 #[tokio::test]
 async fn document_suits_external_tools() {
     let stand = Stand::start().await;
@@ -106,7 +106,7 @@ async fn document_suits_external_tools() {
     assert_eq!(needs_body("/v1/resources/{name}/renew"), Some(true));
 }
 
-/// Checks a value against its schema, for the schema features in use.
+/// Checks a value against its schema, as far as the document uses schema features.
 fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let schema = document.pointer(reference.trim_start_matches('#')).unwrap();

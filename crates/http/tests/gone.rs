@@ -19,7 +19,6 @@ type Raw = BufReader<Box<dyn Stream>>;
 
 /// A superfluous newline, which some clients send.
 const TOO_MANY: &str = "\n";
-/// A pipelined request.
 const NEXT: &str = "GET /v1/peers HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Sends a request about `a` and more bytes on a plain connection.
@@ -45,7 +44,6 @@ async fn read_until(stream: &mut Raw, what: &str) {
     }
 }
 
-/// A lease longer than any test.
 const LONG_LEASE: &str = r#"{"ttl_ms":600000}"#;
 
 #[tokio::test]
@@ -63,7 +61,6 @@ async fn extra_byte_does_not_hide_a_holders_disconnect() {
             drop(waits);
             stand.until("withdrawn", |shown| shown.queue.len() == 1).await;
             if endpoint == &stand.tcp {
-                // A slot held over TCP does not become free with its connection.
                 break;
             }
             drop(inside);
@@ -74,7 +71,6 @@ async fn extra_byte_does_not_hide_a_holders_disconnect() {
     }
 }
 
-/// Waits until at most this many connections are left.
 async fn until_left(stand: &Stand, count: usize) {
     let ended = timeout(LONG, async {
         while stand.connections() > count {
@@ -97,7 +93,7 @@ async fn held_slot_stays_held_when_a_tcp_connection_ends() {
         drop(inside);
         until_left(&stand, 0).await;
         assert!(!stand.show().await.holders[0].free, "its holder may still be running");
-        // It can still be renewed, resumed and released.
+        // Its ID still renews, resumes and releases it.
         stand.tcp().renew("a", &granted).await.unwrap();
         let body = format!(r#"{{"grant":"{granted}"}}"#);
         let mut resumed = raw(&stand.tcp, "resume", &body, "").await;
@@ -178,7 +174,6 @@ async fn extra_byte_does_not_keep_a_request_queued() {
     }
 }
 
-/// Closing the sending half withdraws the request, too.
 #[tokio::test]
 async fn half_closed_client_leaves_the_queue() {
     let stand = Stand::start().await;

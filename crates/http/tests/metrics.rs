@@ -1,4 +1,4 @@
-//! The metrics: conformance with the format, and presence of all metrics that the alert rules use.
+//! The metrics: conformance with the format, agreement with the document and the alert rules.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::Stand;
 use peerlock_service::Request;
 
-/// A metric family.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
     unit: Option<String>,
-    /// By name and labels.
+    /// The values by name and labels.
     samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
 
@@ -155,7 +154,7 @@ async fn resource_with_any_name_has_metrics() {
     drop(waits);
 }
 
-/// Every metric in the rules is exported, and every rule has the annotations that an operator needs.
+/// Every rule also needs the annotations that an operator reads.
 #[tokio::test]
 async fn alert_rules_use_exported_metrics() {
     let stand = Stand::start().await;
@@ -186,7 +185,6 @@ async fn alert_rules_use_exported_metrics() {
     assert!(named.len() >= 10, "{named:?}");
 }
 
-/// The document and the exported metrics agree.
 #[tokio::test]
 async fn exported_and_documented_metrics_agree() {
     let stand = Stand::start().await;

@@ -63,7 +63,7 @@ async fn refusals_are_json_with_advice() {
     assert!(stand.service.list(Listing::default()).await.unwrap().is_empty(), "no resource was created");
 }
 
-/// Head and body may arrive separately. A client that was answered before its body arrives would find the connection
+/// Head and body may arrive separately. A client that is answered before it has sent the body would find the connection
 /// closed.
 #[tokio::test]
 async fn answer_waits_for_the_whole_request() {
@@ -98,7 +98,7 @@ async fn differently_encoded_names_are_equal() {
     }
 }
 
-/// A page of another site must not release a grant, whatever host name it uses for this machine.
+/// Whichever host name the page uses for this machine.
 #[tokio::test]
 async fn foreign_web_pages_are_refused() {
     let stand = Stand::start().await;
@@ -107,7 +107,7 @@ async fn foreign_web_pages_are_refused() {
         (&[("Host", stand.address()), ("Origin", at.as_str())][..], 200),
         (&[("Host", "localhost"), ("Origin", "https://evil.example")], 403),
         (&[("Host", "localhost"), ("Origin", "null")], 403),
-        // Its own host name, pointed at this machine; but it does not know the token.
+        // The site's own host name, which resolves to this machine; but the page does not know the token.
         (&[("Host", "evil.example"), ("Origin", "http://evil.example"), ("Authorization", "Bearer ?")], 401),
     ] {
         let answer = stand.ask("POST", "/v1/resources/a/acquire", headers, "").await;
@@ -151,8 +151,8 @@ async fn lease_is_limited_by_longest_lease() {
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
-/// With both lengths, hyper uses the chunks, as RFC 9112 permits. Bytes behind the body must not be taken for a
-/// request, since a proxy in front may see another end.
+/// If both lengths are given, hyper uses the chunks, as RFC 9112 permits. The bytes behind the body must not be taken
+/// for a request, since a proxy in front of the agent may see another end of the body.
 #[tokio::test]
 async fn request_with_two_lengths_closes_its_connection() {
     let stand = Stand::start().await;
@@ -169,14 +169,14 @@ async fn request_with_two_lengths_closes_its_connection() {
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut received = Vec::new();
-        // It may be reset, because more was sent than read.
+        // The connection may be reset, because more was sent than read.
         _ = timeout(LONG, stream.read_to_end(&mut received)).await.expect("closed by the agent");
         let received = String::from_utf8(received).unwrap();
         assert!(received.matches("HTTP/1.1 ").count() <= 1, "{received}");
     }
 }
 
-/// An unauthenticated client makes the agent buffer its head, which must be bounded.
+/// The agent buffers the head of an unauthenticated request, so its length must be limited.
 #[tokio::test]
 async fn endless_request_head_is_refused() {
     let stand = Stand::with(1, Duration::from_secs(3600)).await;
@@ -184,7 +184,7 @@ async fn endless_request_head_is_refused() {
     let (endless, whole) =
         (format!("{started} {}", "x".repeat(32 * 1024)), format!("{started} {}\r\n\r\n", ends.as_str()));
     let mut open = Vec::new();
-    // The second takes the only place, and the third is refused.
+    // The second connection takes the only place, and the third is refused nevertheless.
     for (head, status) in [(&endless, " 431"), (&whole, " 200"), (&endless, " 431")] {
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -199,7 +199,7 @@ async fn endless_request_head_is_refused() {
 async fn longest_valid_request_is_accepted() {
     let stand = Stand::start().await;
     let path = format!("/v1/resources/{}/acquire", "%C3%BC".repeat(127));
-    // A browser's cookies from other pages of this machine, and the longest body.
+    // The cookies that a browser has from other pages of this machine, and the longest body.
     let cookie = ("Cookie", &*"x".repeat(8 * 1024));
     let answer = stand.ask("POST", &path, &[cookie], &format!("{{{}}}", " ".repeat(16 * 1024 - 2))).await;
     assert_eq!(answer.status, 200, "{}", answer.body);

@@ -51,7 +51,7 @@ async fn events_are_streamed_and_filtered_by_resource() {
 #[tokio::test]
 async fn slow_reader_receives_the_number_of_missed_events() {
     let stand = Stand::start().await;
-    // Not read until the socket and the queue behind it overflow.
+    // The stream is not read until the socket and the queue behind it overflow.
     let mut events = stand.unix().events(Some("a")).await.unwrap();
     for _ in 0..20_000 {
         drop(stand.service.acquire(Request::new("a").label("x".repeat(200))).await.unwrap());
@@ -66,7 +66,6 @@ async fn slow_reader_receives_the_number_of_missed_events() {
     assert!(observed > 0 && missed > 1000, "{observed} {missed}");
 }
 
-/// Returns this many events of these kinds with their IDs.
 async fn received(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut stream = UnixStream::connect(path).await.unwrap();
@@ -118,7 +117,7 @@ async fn release_precedes_next_grant_and_ids_resume() {
     assert!(numbers.is_sorted_by(|a, b| a < b), "{again:?}");
 }
 
-/// A plain connection with a hold, as of a process that is killed.
+/// Opens a plain connection with a hold, like that of a process that is killed later.
 async fn raw_hold(stand: &Stand, label: &str) -> BufReader<UnixStream> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut stream = UnixStream::connect(path).await.unwrap();
@@ -168,7 +167,7 @@ async fn stopping_agent_ends_all_connections() {
     let acquire = tokio::spawn(async move { other.acquire(&Request::new("a")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
     let Endpoint::Unix(path) = stand.unix.clone() else { panic!("a Unix socket") };
-    // A connection without a request, and one that never reads.
+    // One connection without a request, and one whose client never reads.
     let mut silent = UnixStream::connect(&path).await.unwrap();
     let _deaf = raw_hold(&stand, "deaf").await;
 
@@ -188,7 +187,7 @@ async fn stopping_agent_ends_all_connections() {
     assert!(!path.exists(), "the socket's file is gone");
     assert!(matches!(agent.peers().await, Err(Error::NoAgent { .. })));
 
-    // The holder has been notified and has time to stop.
+    // The holder has been notified, and has time to stop.
     let hurried = stand.service.acquire(Request::new("a").try_only()).await;
     assert!(matches!(hurried, Err(Error::NotAcquired { .. })), "{hurried:?}");
 }
@@ -227,12 +226,10 @@ async fn socket_admits_only_its_owner() {
     drop(listener);
     assert!(!path.exists());
 
-    // The socket of a killed agent.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
 
-    // Another file has replaced it.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "precious").unwrap();
     drop(listener);
@@ -241,11 +238,10 @@ async fn socket_admits_only_its_owner() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 
-/// A permitted group can connect, other users cannot.
 #[tokio::test]
 async fn socket_admits_its_group() {
     let directory = tempfile::tempdir().unwrap();
-    // Root can assign any group, other users their own.
+    // Root can assign any group, other users only their own.
     let own = directory.path().metadata().unwrap();
     let group = if own.uid() == 0 { 4242 } else { own.gid() };
     let path = directory.path().join("run/agent.sock");
@@ -254,7 +250,7 @@ async fn socket_admits_its_group() {
     let parent = path.parent().unwrap();
     assert_eq!((mode(&path), mode(parent)), (0o660, 0o710));
     assert_eq!((path.metadata().unwrap().gid(), parent.metadata().unwrap().gid()), (group, group));
-    // A directory that is searchable for all users is unchanged.
+    // A directory that all users can search is unchanged.
     std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755)).unwrap();
     listener.admit(own.gid()).unwrap();
     assert_eq!((mode(parent), parent.metadata().unwrap().gid()), (0o755, group));

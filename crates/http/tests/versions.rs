@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const GRANTED: &str =
     r#"{"granted":{"grant":"h1","name":"a","slot":0,"fencing":1,"ttl_ms":2000,"waited_ms":0,"new":{}}}"#;
 
-/// An agent that sends this answer to each request and then is silent.
+/// An agent that sends this answer to each request, and nothing after it.
 fn scripted(status: &'static str, lines: &[&str]) -> (Agent, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.sock");
@@ -108,7 +108,6 @@ async fn unknown_fields_about_a_grant_are_ignored() {
     }
 }
 
-/// The connection is open but silent.
 #[tokio::test]
 async fn missing_keep_alive_lines_end_a_connection() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30,"new":1}}"#];
@@ -119,7 +118,6 @@ async fn missing_keep_alive_lines_end_a_connection() {
     assert!(matches!(&silent, Error::Broken { why, .. } if why.contains("nothing")), "{silent}");
 }
 
-/// Lines that arrived between two reads count.
 #[tokio::test]
 async fn keep_alive_lines_count_when_they_are_read_late() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30}}"#, r#"{"waiting":{"ahead":1}}"#, r#"{"lost":{}}"#];
@@ -131,7 +129,6 @@ async fn keep_alive_lines_count_when_they_are_read_late() {
     assert!(matches!(hold.next().await.unwrap(), Line::Lost { why: None }));
 }
 
-/// Unused connections are closed in time and bounded.
 #[tokio::test]
 async fn idle_connections_are_few_and_closed_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

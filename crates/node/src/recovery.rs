@@ -1,7 +1,7 @@
 //! Participation in resources, and their recovery.
 //!
-//! 1. The registry opens a generation when a party's session ends or the resource is resized: `Event::Opened` to its
-//!    coordinator.
+//! 1. The registry opens a generation when a party's session ends or the resource is resized: `EventKind::Opened` to
+//!    its coordinator.
 //! 2. The coordinator sends `Census` to every party, which replies with its tokens and waiters.
 //! 3. When all have replied, it recreates missing tokens, sends `Command::Close` to the registry and `Next` to the
 //!    holders.

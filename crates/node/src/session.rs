@@ -232,7 +232,7 @@ impl Node {
                 );
             }
             (Ask::ForgetFound(call, host), Found::Cluster(view)) => {
-                let forget = Command::Forget { host, after: view.removals };
+                let forget = Command::Forget { host, after: view.choices };
                 self.session_state.ask(forget, Ask::Forget(call), self.now);
             }
             (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),

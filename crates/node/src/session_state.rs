@@ -62,7 +62,7 @@ pub enum Ask {
     VotersFound(u64, Option<Vec<PeerId>>),
     /// … then change the voters.
     SetVoters(u64),
-    /// `forget`: query the number of earlier removals …
+    /// `forget`: query the number of earlier changes …
     ForgetFound(u64, PeerId),
     /// … then remove the member.
     Forget(u64),

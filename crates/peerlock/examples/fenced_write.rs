@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use peerlock::Error;
 use peerlock::testing::Network;
 
-/// A store with the largest fencing number of each slot. In a database: `UPDATE … WHERE fencing <= $1`.
+/// A store that keeps the largest fencing number of each slot. In a database: `UPDATE … WHERE fencing <= $1`.
 #[derive(Default)]
 struct Store {
     found: BTreeMap<u32, u64>,
@@ -35,7 +35,7 @@ pub(crate) async fn main() -> Result<(), Error> {
     let frozen = client.acquire("ledger").await?;
     let (slot, fencing) = (frozen.slot(), frozen.fencing());
     store.write(slot, fencing, "first").expect("it holds the slot");
-    drop(frozen); // As if its lease had expired while it was frozen: it still has its number.
+    drop(frozen); // As if its lease had expired while it was frozen: the holder still has its number.
 
     let next = client.acquire("ledger").await?;
     store.write(next.slot(), next.fencing(), "second").expect("it holds the slot");

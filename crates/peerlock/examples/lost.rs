@@ -41,7 +41,6 @@ async fn give_up(client: &Client) -> Result<(), Error> {
     assert_eq!(late.class(), Class::NotAcquired);
     println!("{late}");
 
-    // Dropping the future withdraws the request.
     let cancelled = timeout(a_moment, client.acquire("deploy")).await;
     assert!(cancelled.is_err());
 

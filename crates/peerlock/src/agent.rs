@@ -7,14 +7,14 @@ use peerlock_service::places;
 
 use crate::{Client, Error, StartError};
 
-/// An agent (`peerlock agent`) and its API. A process that may use its socket needs no secret. Clones share their
-/// connections. Connects on the first call.
+/// An agent (`peerlock agent`). A process that may use its socket needs no secret. Clones share their connections; the
+/// first call connects.
 #[derive(Clone, Debug)]
 pub struct Agent(pub(crate) client::Agent);
 
 impl Agent {
     /// Returns the agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's
-    /// commands use. An agent at `host:port` gets the bearer [token](Agent::token) of the environment.
+    /// commands use. For an agent at `host:port`, uses the bearer [token](Agent::token) of the environment.
     ///
     /// # Errors
     /// [`StartError::Endpoint`] or [`StartError::Places`] if the endpoint is invalid or unknown; [`StartError::Token`]
@@ -27,7 +27,7 @@ impl Agent {
         }
     }
 
-    /// Returns the agent at an endpoint, with its bearer token if it needs one.
+    /// Returns the agent at an endpoint, which may need a bearer token.
     pub fn at(endpoint: Endpoint, token: Option<Token>) -> Self {
         Self(client::Agent::new(endpoint, token))
     }
@@ -41,8 +41,8 @@ impl Agent {
         text.to_string_lossy().parse().map(Some).map_err(StartError::Endpoint)
     }
 
-    /// Returns the bearer token in `$PEERLOCK_API_TOKEN`, or in the file that `$PEERLOCK_API_TOKEN_FILE` names, if
-    /// either is set.
+    /// Returns the bearer token in `$PEERLOCK_API_TOKEN`, or in the file that `$PEERLOCK_API_TOKEN_FILE` names. `None`
+    /// if neither is set.
     ///
     /// # Errors
     /// [`StartError::Token`] if the file cannot be read, or the token is invalid.
@@ -61,7 +61,7 @@ impl Agent {
         Token::new(&text).map(Some).map_err(|error| unusable(from, error.to_string()))
     }
 
-    /// Returns the endpoint.
+    /// Returns the agent's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         self.0.endpoint()
     }
@@ -71,10 +71,10 @@ impl Agent {
         self.0.drain().await
     }
 
-    /// Returns the process of the agent, or `None` if no agent runs.
+    /// Returns the process ID of the agent, or `None` if no agent runs.
     ///
     /// # Errors
-    /// See [`Error`]: an agent runs but does not answer.
+    /// If an agent runs but does not answer; see [`Error`].
     pub async fn process(&self) -> Result<Option<u32>, Error> {
         match self.0.about().await {
             Ok(about) => Ok(Some(about.pid)),
@@ -83,7 +83,7 @@ impl Agent {
         }
     }
 
-    /// Returns a client.
+    /// Returns a client of the agent.
     pub fn client(&self) -> Client {
         Client::Agent(self.clone())
     }

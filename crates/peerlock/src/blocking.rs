@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A background thread communicates and renews leases. Within a tokio runtime, call this only in `spawn_blocking`, or
-//! use [`crate::Client`].
+//! A background thread communicates and renews leases. Within a tokio runtime, call this API in `spawn_blocking` only,
+//! or use [`crate::Client`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,9 @@ use tokio::time::timeout;
 
 use crate::{Agent, PeerBuilder, StartError};
 
-/// How long a peer may take to leave when its last handle is dropped.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// Writes methods that wait for the method of the same name of [`crate::Client`].
+/// Writes methods that wait for the method of [`crate::Client`] with the same name.
 macro_rules! blocking_methods {
     ($($(#[$doc:meta])* $method:ident($($arg:ident: $type:ty),*) -> $reply:ty $(= $verb:expr)?;)*) => {
         $(#[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
@@ -81,7 +80,7 @@ impl Client {
     }
 
     /// Starts a member of the cluster in this process. It leaves when the last clone of the client and the last grant
-    /// are dropped, which may take ten seconds; within a tokio runtime another thread does that.
+    /// are dropped, which blocks for up to ten seconds; within a tokio runtime it leaves in another thread.
     pub fn peer(builder: PeerBuilder) -> Result<Self, StartError> {
         Self::start(async { Ok(builder.start().await?.into()) })
     }
@@ -92,25 +91,25 @@ impl Client {
         Ok(Self { shared: Arc::new(Shared { client, runtime: Some(runtime) }) })
     }
 
-    /// As [`crate::Client::acquire`].
+    /// Like [`crate::Client::acquire`].
     pub fn acquire(&self, request: impl Into<Request>) -> Result<Grant, Error> {
         let grant = self.shared.wait_for(self.shared.client.acquire(request))?;
         Ok(Grant { grant, shared: self.shared.clone() })
     }
 
-    /// As [`crate::Client::try_acquire`].
+    /// Like [`crate::Client::try_acquire`].
     pub fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
         let grant = self.shared.wait_for(self.shared.client.try_acquire(request))?;
         Ok(grant.map(|grant| Grant { grant, shared: self.shared.clone() }))
     }
 
-    /// As [`crate::Client::acquire_showing`]. Calls `progress` on the waiting thread.
+    /// Like [`crate::Client::acquire_showing`]. Calls `progress` on the waiting thread.
     pub fn acquire_showing(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Grant, Error> {
         let grant = self.shared.wait_for(self.shared.client.acquire_showing(request, progress))?;
         Ok(Grant { grant, shared: self.shared.clone() })
     }
 
-    /// As [`crate::Client::hold`].
+    /// Like [`crate::Client::hold`].
     pub fn hold(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Hold, Error> {
         let hold = self.shared.wait_for(self.shared.client.hold(request, progress))?;
         Ok(Hold { hold, shared: self.shared.clone() })
@@ -126,7 +125,7 @@ impl Client {
     }
     peerlock_service::verbs!(blocking_methods);
 
-    /// As [`crate::Client::events`].
+    /// Like [`crate::Client::events`].
     pub fn events(&self, name: Option<&str>) -> Result<Events, Error> {
         let events = self.shared.wait_for(self.shared.client.events(name))?;
         Ok(Events { events, shared: self.shared.clone() })
@@ -139,7 +138,7 @@ impl Hold {
         self.hold.granted()
     }
 
-    /// As [`crate::Hold::renew`].
+    /// Like [`crate::Hold::renew`].
     pub fn renew(&self) -> Result<Duration, Error> {
         self.shared.wait_for(self.hold.renew())
     }
@@ -167,7 +166,7 @@ impl Shared {
     }
 }
 
-/// Leaves the cluster: otherwise the slots of this peer are free only when its session expires.
+/// Leaves the cluster: otherwise the slots of this peer stay unavailable until its session expires.
 impl Drop for Shared {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
@@ -191,17 +190,17 @@ impl Drop for Shared {
 }
 
 impl Grant {
-    /// As [`crate::Grant::fencing`].
+    /// Like [`crate::Grant::fencing`].
     pub fn fencing(&self) -> u64 {
         self.grant.fencing()
     }
 
-    /// As [`crate::Grant::slot`].
+    /// Like [`crate::Grant::slot`].
     pub fn slot(&self) -> u32 {
         self.grant.slot()
     }
 
-    /// As [`crate::Grant::is_lost`].
+    /// Like [`crate::Grant::is_lost`].
     pub fn is_lost(&self) -> bool {
         self.grant.is_lost()
     }
@@ -211,7 +210,7 @@ impl Grant {
         self.shared.wait_for(async { timeout(wait, self.grant.lost()).await }).is_ok()
     }
 
-    /// As [`crate::Grant::release`].
+    /// Like [`crate::Grant::release`].
     pub fn release(self) -> Result<(), Error> {
         self.shared.wait_for(self.grant.release())
     }

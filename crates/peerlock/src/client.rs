@@ -1,4 +1,4 @@
-//! The client of a peer or agent.
+//! The client of a peer or an agent.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::hold::{Hold, RETRY};
 use crate::{Agent, Grant, Peer, waiting};
 
-/// A client of a peer in this process or of an agent. Clones are the same client.
+/// A client of a peer in this process, or of an agent. Clones are handles of the same client.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock::Error> {
@@ -55,8 +55,8 @@ impl Client {
     /// Waits for a slot, and holds it until the [`Grant`] is dropped or released. The lease is renewed in the
     /// background. Dropping the future withdraws the request, or releases the grant.
     ///
-    /// If the agent ends during the wait, the request is repeated at the next one, if that starts within 30 seconds: in
-    /// the same [`wait`](Request::wait), at a new queue position.
+    /// If the agent ends during the wait, the request is repeated at the next agent if that starts within 30 seconds.
+    /// The [`wait`](Request::wait) includes that time, and the queue position is a new one.
     ///
     /// # Errors
     /// See [`Error`]. After any error, no slot is held and no request waits.
@@ -64,7 +64,7 @@ impl Client {
         self.acquire_showing(request, |_| {}).await
     }
 
-    /// As [`acquire`](Self::acquire), and calls `progress` whenever the queue position changes.
+    /// Like [`acquire`](Self::acquire), and calls `progress` whenever the queue position changes.
     pub async fn acquire_showing(
         &self,
         request: impl Into<Request>,
@@ -87,7 +87,7 @@ impl Client {
     /// Acquires a slot if one is free and no other request waits; otherwise returns `None`.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), except [`Error::NotAcquired`].
+    /// Those of [`acquire`](Self::acquire), except [`Error::NotAcquired`].
     pub async fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
         match self.acquire(request.into().try_only()).await {
             Ok(grant) => Ok(Some(grant)),
@@ -96,14 +96,14 @@ impl Client {
         }
     }
 
-    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease, so that a frozen
-    /// caller loses the slot.
+    /// Like [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease, so that a
+    /// frozen caller loses the slot.
     pub async fn hold(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Hold, Error> {
         self.hold_with(request, progress, || sleep(RETRY)).await
     }
 
-    /// As [`hold`](Self::hold). If the agent ends during the wait, calls `absent` before each attempt to reach the next
-    /// one, which it may start.
+    /// Like [`hold`](Self::hold). If the agent ends during the wait, calls `absent` before each attempt to reach the
+    /// next one; `absent` may start it.
     pub async fn hold_with<F: Future<Output = ()>>(
         &self,
         request: impl Into<Request>,
@@ -127,7 +127,7 @@ impl Client {
 
     /// Waits for a slot that stays held until its lease expires, even if this process ends, unless it is
     /// [renewed](Self::renew) or [released](Self::release) by the grant's ID. The request is not repeated if the agent
-    /// ends: that agent may have granted it without an answer, and the slot then stays held until its lease expires.
+    /// ends: it may have granted the slot without an answer, and the slot then stays held until its lease expires.
     pub async fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
         match self {
             Self::Peer(peer) => {
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Renews a detached grant. Returns its lease, counted from before the call.
+    /// Renews a detached grant. Returns its lease duration, counted from before the call.
     ///
     /// # Errors
     /// [`Error::Lost`] if the grant is no longer valid.
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Returns the members of the cluster, as in [`cluster`](Self::cluster); this peer or agent is the first.
+    /// Returns the members of the cluster, this peer or agent first, as in [`cluster`](Self::cluster).
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.cluster().await.map(|cluster| cluster.peers)
     }
@@ -249,7 +249,7 @@ enum Source {
 
 impl Events {
     /// Returns the next event; `None` when the peer or agent has stopped. Cancel-safe. A slow receiver misses the
-    /// oldest events, and receives [`Event::Missed`].
+    /// oldest events, and receives their number in [`Event::Missed`].
     pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
         let (events, name) = match &mut self.0 {
             Source::Peer(events, name) => (events, name),

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::hold::{Hold, RETRY, hang_up};
 
-/// A slot that is held until this is dropped, as by dropping a [`Hold`](crate::Hold).
+/// A slot that is held until this is dropped, which releases it like a dropped [`Hold`](crate::Hold).
 ///
 /// Its lease is renewed in the background. It is [lost](Grant::lost) nevertheless if the process is frozen for too
 /// long, or the peer or agent stops.
@@ -27,17 +27,16 @@ enum Backing {
     Agent(AgentGrant),
 }
 
-/// A grant of an agent, whose lease a task renews.
 #[derive(Debug)]
 struct AgentGrant {
     lease: watch::Receiver<LeaseStatus>,
-    /// Dropping it lets the task release the slot. Taken by a release.
+    /// Its end lets the task release the slot. Taken by a release.
     release: Option<oneshot::Sender<oneshot::Sender<Result<(), Error>>>>,
-    /// The connection whose end frees the slot, if there is one.
+    /// The connection that the slot belongs to, if its end frees the slot.
     connection: watch::Receiver<Weak<OwnedFd>>,
 }
 
-/// Frees the slot at once where that is possible, since the runtime of the task may be busy.
+/// Frees the slot at once if the end of its connection does, since the runtime of the task may be busy.
 impl Drop for AgentGrant {
     fn drop(&mut self) {
         let Some(release) = self.release.take() else { return };
@@ -52,8 +51,8 @@ impl Drop for AgentGrant {
 #[derive(Clone, Debug)]
 struct LeaseStatus {
     deadline: Moment,
-    /// When the holder must stop: the grace before the deadline, but at most a third of the last lease, so that there
-    /// is time for the next renewal.
+    /// When the holder must stop: the grace before the deadline, or a third of the last lease if that is less, so that
+    /// there is time for the next renewal.
     stop: Moment,
     /// Why the holder must stop, if it must.
     lost: Option<Error>,
@@ -93,7 +92,7 @@ impl Grant {
     }
 
     /// Returns the fencing number: strictly increasing per slot and unique within the resource. Pass it to the
-    /// protected storage, which refuses smaller ones than the last.
+    /// protected storage, which refuses a smaller one than the last.
     pub fn fencing(&self) -> u64 {
         self.granted.fencing
     }
@@ -162,16 +161,16 @@ impl Grant {
     }
 }
 
-/// Renews a slot until its grant is released or dropped. A lost slot is not released before that, since its holder may
-/// take the grace to stop.
+/// Renews a slot until its grant is released or dropped. A lost slot is not released earlier, since its holder may use
+/// the grace to stop.
 async fn maintain(
     mut hold: Hold,
     grace: Duration,
     (lease, socket): (watch::Sender<LeaseStatus>, watch::Sender<Weak<OwnedFd>>),
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
-    // If renewing is given up during a resume, the slot may belong to the new connection already. So the connection is
-    // kept open until the grant is dropped.
+    // If the grant is lost during a resume, the slot may already belong to the new connection. Therefore the connection
+    // is kept open until the grant is dropped.
     let mut connection = hold.socket();
     let ends_with_connection = hold.ends_with_connection();
     let opened = |opened| {
@@ -195,8 +194,7 @@ async fn maintain(
     };
     match reply {
         Ok(reply) => _ = reply.send(hold.release().await),
-        // The grant was dropped. Without a connection whose end frees the slot, it would stay held until its lease
-        // expires.
+        // The grant was dropped. If the end of its connection does not free the slot, it must be released.
         Err(_) if hold.socket().is_none() || !ends_with_connection => _ = hold.release().await,
         Err(_) => {}
     }

@@ -14,22 +14,22 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The longest interval of renewals, however long the lease: it keeps the connection open, since an agent at its limit
-/// accepts no new one.
+/// The longest interval of renewals, however long the lease. They keep the connection open: an agent at its connection
+/// limit accepts no new one.
 const OFTEN: Duration = Duration::from_secs(10);
 
 /// The interval of attempts to reach an agent that has ended.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
-/// How long a release is repeated after the agent has ended: a service manager may restart it after a second.
+/// How long a release is repeated after the agent has ended: a service manager may take a second to restart it.
 const RELEASING: Duration = Duration::from_secs(5);
-/// The least timeout of a renewal, after which it is repeated on another connection.
+/// The shortest timeout of a renewal, after which it is repeated on another connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A slot that is held until this is dropped, and for as long as its lease is renewed.
+/// A slot that is held until this is dropped, as long as its lease is renewed.
 ///
 /// Dropping it releases the slot: at once through a Unix socket, even if the runtime is busy. Over TCP, where the end
-/// of a connection frees no slot, the runtime on which it was acquired sends the release: if that runtime is blocked or
-/// ends first, or the agent cannot be reached for five seconds, the slot stays held until its lease expires.
+/// of a connection frees no slot, the runtime on which it was acquired sends the release. If that runtime is blocked or
+/// ends first, or cannot reach the agent for five seconds, the slot stays held until its lease expires.
 /// [`release`](Hold::release) waits for the answer.
 #[derive(Debug)]
 #[must_use = "dropping it releases the slot"]
@@ -46,14 +46,13 @@ enum Holder {
     Agent(AgentSlot),
 }
 
-/// A slot of an agent. Dropping it releases the slot.
 #[derive(Debug)]
 struct AgentSlot {
     agent: Agent,
     granted: Granted,
     /// The connection that the slot belongs to, while there is one.
     lines: Option<Lines>,
-    /// Sends the release, if this is dropped.
+    /// Sends the release when this is dropped.
     runtime: Handle,
     /// Lets [`Agent::unused`] wait for the release.
     user: watch::Receiver<()>,
@@ -64,15 +63,16 @@ struct AgentSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// Within the grace: the slot stays reserved for this long.
+    /// Within the grace: the slot is reserved for it.
     InGrace,
-    /// At once: the slot may have another holder.
+    /// At once: the slot may have another holder already.
     AtOnce,
 }
 
 enum SlotEvent {
     Lost(Error),
-    /// The connection has ended. If the agent still runs, the slot is free; otherwise the next agent continues it.
+    /// The connection has ended. If the agent still runs, it has freed the slot; otherwise the next agent continues the
+    /// grant.
     Broken,
 }
 
@@ -99,8 +99,8 @@ impl Hold {
         &self.granted
     }
 
-    /// Returns the connection that the slot belongs to, at an agent. A process with a copy of it keeps the slot if this
-    /// process is killed, until the lease expires. Dropping the hold ends the connection of all copies.
+    /// Returns the connection to the agent that the slot belongs to. A process with a copy keeps the slot if this
+    /// process is killed, until the lease expires. Dropping the hold ends the connection for all copies.
     pub fn socket(&self) -> Option<Arc<OwnedFd>> {
         match &self.holder {
             Holder::Agent(slot) => slot.lines.as_ref().map(Lines::socket),
@@ -108,13 +108,13 @@ impl Hold {
         }
     }
 
-    /// Returns whether the end of its connection frees the slot.
+    /// Returns whether the end of the connection frees the slot.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(&self.holder, Holder::Agent(slot) if slot.ends_with_connection())
     }
 
-    /// Renews the lease. Returns its duration, counted from before the call, so that it expires here first. Call this
-    /// first of all, since the grant may have been delayed.
+    /// Renews the lease. Returns its duration, counted from before the call, so that it expires here first. Call it
+    /// once at the start, since the grant may have been delayed.
     ///
     /// # Errors
     /// [`Error::Lost`] if the grant is no longer valid.
@@ -132,11 +132,11 @@ impl Hold {
     }
 
     /// Renews the lease of a slot that was just granted, since the grant may have been delayed. Returns the time before
-    /// the renewal and the lease from then. If the agent has ended, resumes at the next one; calls `absent`, which may
-    /// start it, before each attempt.
+    /// the renewal, and the lease duration from then. If the agent has ended, resumes the grant at the next one. Calls
+    /// `absent`, which may start an agent, before each attempt.
     ///
     /// # Errors
-    /// [`Error::Lost`] and others of its class if the slot is lost, also without an answer within the lease.
+    /// [`Error::Lost`] or another error of its class if the slot is lost, or if no agent answers within the lease.
     pub async fn confirm<F: Future<Output = ()>>(
         &mut self,
         mut absent: impl FnMut() -> F,
@@ -165,13 +165,13 @@ impl Hold {
         }
     }
 
-    /// Renews the lease each third of its duration, at least every ten seconds, until the slot is lost. Calls `renewed`
-    /// with the time before each renewal and the lease from then. No lease outlasts the session of the peer or agent.
+    /// Renews the lease at a third of its duration, and at least every ten seconds, until the slot is lost. Calls
+    /// `renewed` with the time before each renewal, and the lease duration from then. No lease outlasts the session of
+    /// the peer or agent.
     ///
-    /// If the agent ends, resumes the slot at the next one. Calls `absent`, which may start it, before each attempt,
-    /// and `opened` with each connection that the slot is to belong to. Over TCP the same happens if only the
-    /// connection has ended. If no agent answers in time, this does not return: the caller must stop by the end of the
-    /// last lease.
+    /// If the agent ends, or over TCP only the connection, resumes the slot at the next one. Calls `absent`, which may
+    /// start an agent, before each attempt, and `opened` with each connection that the slot is to belong to. Does not
+    /// return if no agent answers in time: the caller must stop by the end of the last lease.
     pub async fn maintain(
         &mut self,
         mut renewed: impl FnMut(Moment, Duration),
@@ -188,7 +188,7 @@ impl Hold {
             match event {
                 Some(SlotEvent::Lost(why)) => return self.lose(why),
                 Some(SlotEvent::Broken) => {
-                    // Fails if the agent still runs and has freed the slot with its Unix connection.
+                    // Fails if the agent still runs, which has freed the slot with its Unix connection.
                     if let Err(why) = self.resume(&mut opened, &mut absent).await {
                         self.why_lost = Some(self.gone(why));
                         return Stop::AtOnce;
@@ -205,13 +205,13 @@ impl Hold {
                 }
                 Ok(Err(Error::Lost)) => return self.refused().await,
                 Ok(Err(why)) if why.class() == Class::Lost => return self.lose(why),
-                // The end of the agent also ends the slot's own connection.
+                // If the agent has ended, so has the slot's own connection.
                 Ok(Err(_)) | Err(_) => RETRY.min(self.ttl / 20),
             };
         }
     }
 
-    /// Resumes at the next agent, without a timeout.
+    /// Resumes the grant at the next agent, without a timeout.
     async fn resume(
         &mut self,
         opened: &mut impl FnMut(Arc<OwnedFd>),
@@ -250,13 +250,13 @@ impl Hold {
         }
     }
 
-    /// Returns why the slot was lost, if it was and the reason is known.
+    /// Returns why the slot was lost, if the reason is known.
     pub fn why_lost(&self) -> Option<&Error> {
         self.why_lost.as_ref()
     }
 
-    /// Handles a renewal that was refused because the grant is not valid. Unless the loss was announced before, the
-    /// slot may have another holder.
+    /// Handles a renewal that was refused because the grant is not valid. Unless the agent has announced the loss
+    /// before, the slot may have another holder.
     async fn refused(&mut self) -> Stop {
         let event = tokio::select! {
             biased;
@@ -272,7 +272,7 @@ impl Hold {
         }
     }
 
-    /// After an eviction or the end of the session, the slot may have another holder.
+    /// Records the loss. After an eviction or the end of the session, the slot may have another holder.
     fn lose(&mut self, why: Error) -> Stop {
         let is_over = matches!(why, Error::Revoked { forced: true, .. } | Error::SessionLost { .. });
         self.why_lost = Some(why);
@@ -318,7 +318,7 @@ impl AgentSlot {
         matches!(self.agent.endpoint(), Endpoint::Unix(_))
     }
 
-    /// Ends the connection after the answer, which is more certain.
+    /// Waits for the answer before ending the connection, which is more certain than the end alone.
     async fn release(mut self) -> Result<(), Error> {
         let released = release(&self.agent, &self.granted).await;
         self.is_released = true;
@@ -345,15 +345,15 @@ impl Drop for AgentSlot {
     }
 }
 
-/// Ends a connection with all its copies.
+/// Ends a connection for all its copies.
 pub(crate) fn hang_up(socket: &OwnedFd) {
-    // Without a free descriptor, the runtime ends it when it drops the connection.
+    // Without a free descriptor, the connection ends when the runtime drops it.
     if let Ok(copy) = socket.try_clone() {
         _ = UnixStream::from(copy).shutdown(Shutdown::Both);
     }
 }
 
-/// Releases a slot, also at the next agent, which otherwise holds it until its lease expires.
+/// Releases a slot. Repeats this at the next agent, which would otherwise hold the slot until its lease expires.
 async fn release(agent: &Agent, granted: &Granted) -> Result<(), Error> {
     let since = Instant::now();
     loop {

@@ -18,8 +18,8 @@
 //! - An [`Agent`], the peer that `peerlock agent` runs on this machine. The application needs no secret and no port,
 //!   and the cluster outlives it. Prefer it.
 //! - A [`Peer`], a member of the cluster in this process. All members have the same [`Secret`], by default that in the
-//!   [data directory](places::data_dir), which is created if there is none. Call [`Peer::leave`] before the process
-//!   ends: otherwise its slots are free only when its session expires.
+//! [data directory](places::data_dir), which is created if it is missing. Call [`Peer::leave`] before the process ends:
+//! otherwise its slots stay unavailable until its session expires.
 //!
 //! [`blocking`] is the same for threads, and [`testing`] a cluster without sockets for tests.
 //!
@@ -28,7 +28,7 @@
 //!
 //! A [`Grant`] holds a slot until it is dropped, and renews its lease in the background. It is lost nevertheless if the
 //! process is frozen for longer than the lease, or the peer or agent stops: [`Grant::lost`] resolves, and the holder
-//! must stop within the grace. A frozen holder cannot know in time, so pass the [fencing number](Grant::fencing) to the
+//! must stop within the grace. A frozen holder cannot know in time. Pass the [fencing number](Grant::fencing) to the
 //! storage, which refuses a smaller one than the last for the same slot.
 //!
 //! Programs distinguish errors by [`class`](Error::class), which also determines HTTP status and exit code.

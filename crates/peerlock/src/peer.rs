@@ -18,10 +18,10 @@ use crate::Client;
 
 /// The default port of peers.
 pub const PORT: u16 = 7400;
-/// How long a peer polls after a message: several times as long as a core needs to wake up.
+/// How long a peer polls after a message: several times the time that a core needs to wake up.
 const AWAKE: Span = Span::from_nanos(200_000);
 /// The runtime polls its sockets after this many polls of tasks. With tokio's default of 61, a busy client here
-/// acquires a dozen times before a request from elsewhere is read.
+/// acquires a slot a dozen times before a request from another peer is read.
 const EVENT_INTERVAL: u32 = 8;
 
 /// A member of the cluster in this process. Clones are handles of the same member. It leaves when the last handle,
@@ -53,12 +53,12 @@ pub struct PeerBuilder {
     identity: Option<Identity>,
     descriptors: Option<usize>,
     expect: Option<usize>,
-    /// The data directory names its cluster.
+    /// Whether the data directory names a cluster.
     knows_cluster: bool,
     service: service::Builder,
 }
 
-/// Why a peer was not started, or an agent not found. No task runs, and no port is open.
+/// Why a peer could not start, or an agent not be found. No task runs, and no port is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the variants")]
@@ -92,7 +92,7 @@ pub enum StartError {
 }
 
 impl Peer {
-    /// Returns the default settings.
+    /// Returns a builder with the default settings.
     pub fn builder() -> PeerBuilder {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         PeerBuilder {
@@ -113,34 +113,35 @@ impl Peer {
         Self { service, address: nowhere, advertised: nowhere, keyring: None }
     }
 
-    /// Returns a client.
+    /// Returns a client of this peer.
     pub fn client(&self) -> Client {
         Client::Peer(self.clone())
     }
 
-    /// Returns its host ID.
+    /// Returns the host ID of this peer.
     pub fn me(&self) -> PeerId {
         self.service.me()
     }
 
-    /// Returns the address on which it listens; `0.0.0.0:0` [without sockets](crate::testing).
+    /// Returns the address on which this peer listens; `0.0.0.0:0` [without sockets](crate::testing).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the advertised address. If it is unspecified, each peer uses the address that it sees.
+    /// Returns the advertised address. If it is unspecified, each other peer uses the address from which it is
+    /// connected.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
-    /// expired. Gives clients time to stop before [`leave`](Self::leave).
+    /// Grants no more slots, withdraws waiting requests, and revokes all grants, so that clients can stop before
+    /// [`leave`](Self::leave). Resolves when every grant is released or has expired.
     pub async fn drain(&self) {
         self.service.drain().await;
     }
 
     /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
-    /// confirmed it; if not, other peers wait until the session expires.
+    /// confirmed it; if not, the slots become free when the session expires.
     pub async fn leave(&self) -> bool {
         self.service.leave().await
     }
@@ -163,22 +164,22 @@ impl PeerBuilder {
         self
     }
 
-    /// Sets the address at which others reach it, if it differs: behind a forwarded port, or in a container. Port 0 is
-    /// the port that it listens on.
+    /// Sets the address at which others reach it if it differs, as behind a forwarded port or in a container. Port 0
+    /// stands for the port that it listens on.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
         self.advertise = Some(address);
         self
     }
 
-    /// Adds a member to join: `host:port`, or `host` (port 7400), by name or IP address. Repeatable: one that answers
-    /// is enough, and own addresses are ignored. Without any, the peer creates a cluster that ends with its last
-    /// member.
+    /// Adds a member to join: `host:port`, or `host` (port 7400), by name or IP address. Repeatable: one member that
+    /// answers is enough, and own addresses are ignored. Without any, the peer creates a cluster, which ends with its
+    /// last member.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// Sets the cluster secret. By default that in the [data directory](places::data_dir), created if there is none.
+    /// Sets the cluster secret. By default that in the [data directory](places::data_dir), created if it is missing.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
@@ -190,7 +191,7 @@ impl PeerBuilder {
         self
     }
 
-    /// Limits the file descriptors for connections with other peers.
+    /// Limits the file descriptors for connections to other peers.
     #[doc(hidden)]
     pub fn descriptors(mut self, most: usize) -> Self {
         self.descriptors = Some(most);
@@ -212,21 +213,21 @@ impl PeerBuilder {
         self
     }
 
-    /// The clients are other processes, as an agent's are.
+    /// Declares that the clients are other processes, like those of an agent.
     #[doc(hidden)]
     pub fn clients_elsewhere(mut self) -> Self {
         self.service = self.service.clients_elsewhere();
         self
     }
 
-    /// Permits the peer to vote with a file in memory. For clusters whose members are all in one process.
+    /// Permits the peer to vote without a data directory. For clusters whose members are all in one process.
     #[doc(hidden)]
     pub fn votes_from_memory(mut self) -> Self {
         self.service = self.service.votes_from_memory();
         self
     }
 
-    /// Creates a cluster when so many hosts without one have met, including this one.
+    /// Creates a cluster once so many hosts without one are connected, including this one.
     #[doc(hidden)]
     pub fn expect(mut self, hosts: usize) -> Self {
         self.expect = Some(hosts);
@@ -234,7 +235,7 @@ impl PeerBuilder {
         self
     }
 
-    /// Sets the session length: after this long without a quorum all grants of this peer are lost, and other peers
+    /// Sets the session length: without a quorum for this long, all grants of this peer are lost, and other peers
     /// receive the slots. 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.service = self.service.session(session);
@@ -273,15 +274,15 @@ pub fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
-/// Returns whether a connection to this address reaches the process that listens there.
+/// Returns whether a peer that listens at `listens` is reached at this address.
 pub(crate) fn is_own(other: &str, listens: SocketAddr) -> bool {
     let Ok(other) = other.parse::<SocketAddr>() else { return false };
     let is_here = || net::is_here(other.ip());
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
 
-/// Refuses a start that could create a second cluster by mistake: all names are addresses of this process, or two
-/// groups of the expected size fit into the named hosts. `found` has the addresses of each name.
+/// Refuses a start that could create a second cluster by mistake: all names are addresses of this process, or the named
+/// hosts suffice for two groups of the expected size. `found` has the addresses of each name.
 fn check_founding(
     names: &[String],
     found: &[Vec<String>],
@@ -290,7 +291,7 @@ fn check_founding(
 ) -> Result<(), StartError> {
     let is_other = |addresses: &Vec<String>| addresses.is_empty() || !addresses.iter().any(&is_own);
     let others = names.iter().zip(found).filter(|(_, addresses)| is_other(addresses));
-    // Two names of one host count once; a name without an address may be any host.
+    // Two names of one host count once. A name without an address may be any host.
     let others = others.map(|(name, addresses)| addresses.first().unwrap_or(name));
     let hosts = 1 + others.collect::<BTreeSet<_>>().len();
     match expect {
@@ -302,7 +303,7 @@ fn check_founding(
     }
 }
 
-/// Returns the addresses of each name. Fails if none has any.
+/// Returns the addresses of each name. Fails if none has an address.
 pub(crate) async fn resolve_all(names: &[String]) -> Result<Vec<Vec<String>>, StartError> {
     let (mut found, mut unresolved) = (Vec::new(), None);
     for name in names {
@@ -323,7 +324,6 @@ async fn resolve(name: &str) -> io::Result<Vec<String>> {
     if addresses.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
 }
 
-/// Adds the default port to a host without one.
 fn with_port(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
@@ -357,7 +357,6 @@ mod tests {
         ] {
             assert_eq!(is_own(other, listens.parse().unwrap()), own, "{other} at {listens}");
         }
-        // One that is found is enough.
         let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];
         assert_eq!(resolve_all(&names).await.unwrap().concat(), ["127.0.0.1:9"]);
     }
@@ -384,7 +383,6 @@ mod tests {
             let checked = check_founding(&names, &hosts(named), expect, own);
             assert_eq!(checked.is_ok(), good, "{named:?} {expect:?}: {checked:?}");
         }
-        // A name without an address may be another host.
         let names = ["a".to_owned(), "b".to_owned()];
         let checked = check_founding(&names, &[vec!["10.0.0.1:7400".into()], Vec::new()], Some(1), own);
         assert!(matches!(checked, Err(StartError::ExpectsTooFew { hosts: 2, least: 2, .. })), "{checked:?}");

@@ -1,4 +1,4 @@
-//! Determines the clusters of the hosts of `--join`, before an agent returns to the cluster of its data directory.
+//! Determines the clusters of the `--join` hosts, before an agent returns to the cluster of its data directory.
 //!
 //! ```text
 //!   this host                                     a host of --join
@@ -8,8 +8,8 @@
 //!   │◄──────────────────────────────────────────────┤
 //! ```
 //!
-//! A probing host sends nothing, so two that probe each other receive nothing. The one with the smaller number gives up
-//! after a second and starts as a member of its own cluster, where the other one then finds it.
+//! A probing host sends nothing, so two hosts that probe each other receive nothing. The one with the smaller host ID
+//! gives up after a second and starts as a member of its own cluster, in which the other one then finds it.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -22,30 +22,27 @@ use tokio::time::{sleep, timeout};
 use crate::StartError;
 use crate::peer::{is_own, resolve_all};
 
-/// The timeout of a connection.
 const CONNECTS: Duration = Duration::from_secs(2);
-/// The timeout of the hello from a connected host …
+/// The timeout of the hello from a connected host.
 const ANSWERS: Duration = Duration::from_secs(1);
-/// … and from one with a smaller number, which gives up before this one if it probes, too.
+/// The same for a host with a smaller ID, which gives up before this one if it probes, too.
 const GOES_FIRST: Duration = Duration::from_secs(5);
-/// The interval at which timeouts are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The result for an address of `--join`.
+/// The result for a `--join` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The address that was dialled.
     pub address: String,
-    /// The answer of its host.
     pub answer: Answer,
 }
 
-/// The answer of a host.
+/// The answer of a host, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It belongs to this cluster.
     Cluster(ClusterId),
-    /// It belongs to none yet, or has not answered.
+    /// It belongs to no cluster yet, or has not answered.
     Unknown,
     /// It has another secret.
     OtherSecret,
@@ -53,12 +50,11 @@ pub enum Answer {
     Unreached,
 }
 
-/// The progress of a probe.
 #[derive(Clone, Copy)]
 enum State {
     Dialling,
     Linked(PeerId),
-    /// The connection has ended without an answer: it may be starting again.
+    /// The connection has ended without an answer: the host may be restarting.
     Parted(PeerId),
     Done(Answer),
 }
@@ -81,8 +77,8 @@ impl State {
     }
 }
 
-/// Asks the hosts of `join` for their clusters, as the peer that listens there. Returns when each has answered or could
-/// not be reached, or one belongs to `ours`, and when the port is free again. Own addresses are left out.
+/// Dials the hosts of `join` as the peer that listens at `listen`, to receive their clusters. Returns when each has
+/// answered or could not be reached, or one belongs to `ours`, and the port is free again. Leaves own addresses out.
 pub async fn probe(
     listen: SocketAddr,
     identity: Identity,
@@ -97,7 +93,7 @@ pub async fn probe(
     let mut hosts: BTreeMap<SocketAddr, State> =
         others.filter_map(|other| Some((other.parse().ok()?, State::Dialling))).collect();
     for address in hosts.keys() {
-        // The network has room for all.
+        // Succeeds: the network's queue has room for all.
         _ = net.maintain(*address);
     }
     let started = Instant::now();
@@ -118,7 +114,6 @@ pub async fn probe(
         .collect())
 }
 
-/// Records an event of the network.
 fn record(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
     let of = |hosts: &mut BTreeMap<SocketAddr, State>, peer: PeerId, next: State| {
         for state in hosts.values_mut() {

@@ -58,7 +58,7 @@ impl Network {
         Ok(Peer::without_sockets(builder.start(self.memory.endpoint(PeerId::new(number))).await?))
     }
 
-    /// Disconnects two peers until they are [healed](Self::heal). Messages on their way are lost.
+    /// Disconnects two peers until they are [healed](Self::heal). Messages in transit are lost.
     pub fn cut(&self, one: &Peer, other: &Peer) {
         self.memory.cut(one.me(), other.me());
     }

@@ -6,11 +6,10 @@ use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Error, Granted, Moment, Progress, Request};
 
-/// How long the next agent may take to start.
 const ABSENT: Duration = Duration::from_secs(30);
 
 /// Waits for a slot. If the agent ends, repeats the request at the next one with the remaining wait, and calls `absent`
-/// before each attempt. Fails if there is no agent at first.
+/// before each attempt. Fails if no agent runs at the start.
 pub async fn hold<F: Future<Output = ()>>(
     agent: &Agent,
     request: &Request,

@@ -11,10 +11,9 @@ use peerlock::{Agent, Endpoint, Request};
 use peerlock_http::{App, Listener, serve};
 use tokio::runtime::Builder;
 
-/// A timeout that a loaded machine does not reach, and shorter than the leases.
+/// A timeout that a loaded machine does not reach, shorter than the leases.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts an agent in another thread.
 fn agent(path: PathBuf) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -28,7 +27,7 @@ fn agent(path: PathBuf) {
     is_ready.recv().unwrap();
 }
 
-/// Acquires the slot without yielding to the runtime.
+/// Acquires the slot over a plain socket, without yielding to the runtime.
 fn acquire_blocking(path: &PathBuf) {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

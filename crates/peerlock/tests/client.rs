@@ -12,10 +12,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A peer without sockets, and an agent of it.
 struct Stand {
     peer: Peer,
     agent: Agent,
@@ -201,7 +199,7 @@ async fn stopping_agent_notifies_holders() {
     assert!(matches!(client.peers().await, Err(Error::NoAgent { .. })));
 }
 
-/// The agent still runs: it frees the slot with the connection.
+/// The agent still runs, and frees the slot when the connection ends.
 #[tokio::test]
 async fn holder_stops_at_once_when_its_connection_breaks() {
     let stand = Stand::start().await;
@@ -285,7 +283,7 @@ fn blocking_client_has_every_verb() {
     std::thread::scope(|threads| {
         threads.spawn(move || asks.revoke("a", fencing).unwrap());
         assert!(grant.is_lost_within(LONG));
-        drop(grant); // Otherwise the revocation waits until its lease expires.
+        drop(grant); // Otherwise the revocation waits until the lease expires.
     });
     let me = client.peers().unwrap()[0].peer;
     client.evict("a", me).unwrap();
@@ -310,7 +308,7 @@ async fn is_lost_reads_the_clock_while_the_runtime_is_blocked() {
     }
 }
 
-/// Within a runtime, too, and without a panic.
+/// Within a runtime as well, and without a panic.
 #[tokio::test]
 async fn dropped_blocking_peer_leaves() {
     use peerlock::blocking;
@@ -333,7 +331,8 @@ async fn dropped_blocking_peer_leaves() {
     until("alone again", alone).await;
 }
 
-/// An agent at its connection limit still renews leases. In virtual time, far beyond its timeout of idle connections.
+/// An agent at its connection limit still renews leases. Virtual time passes far beyond its timeout of idle
+/// connections.
 #[tokio::test]
 async fn long_lease_is_renewed_on_its_connection() {
     let network = memory::Network::new(1).endpoint(PeerId::new(1));

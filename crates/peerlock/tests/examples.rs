@@ -14,7 +14,6 @@ mod lost;
 #[path = "../examples/worker_pool.rs"]
 mod worker_pool;
 
-/// A timeout that a loaded machine does not reach.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Example = fn() -> Result<(), String>;

@@ -10,7 +10,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
 const WAITING: &str = r#"{"waiting":{"ahead":1}}"#;
@@ -29,7 +28,6 @@ fn listen(path: &Path) -> UnixListener {
     UnixListener::bind(path).unwrap()
 }
 
-/// Returns the text of the next request, and its connection.
 async fn next_request(listener: &UnixListener) -> (String, UnixStream) {
     let (mut stream, _) = timeout(LONG, listener.accept()).await.expect("a client").unwrap();
     let mut text = Vec::new();
@@ -39,7 +37,6 @@ async fn next_request(listener: &UnixListener) -> (String, UnixStream) {
     (String::from_utf8(text).unwrap(), stream)
 }
 
-/// Returns the wait of a request, in milliseconds.
 fn wait(request: &str) -> u32 {
     request.split(r#""wait_ms":"#).nth(1).unwrap().split(['}', ',']).next().unwrap().parse().unwrap()
 }

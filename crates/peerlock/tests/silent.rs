@@ -10,10 +10,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Answers a holder, except `resume`. Passes on the connections of `hold`, `resume` and `release`.
+/// Answers every request of a holder but `resume`. Passes on the connections of `hold`, `resume` and `release`.
 async fn answer(mut stream: UnixStream, retained: mpsc::UnboundedSender<(&'static str, UnixStream)>) {
     let mut received = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut received).await {
@@ -43,7 +42,6 @@ async fn answer(mut stream: UnixStream, retained: mpsc::UnboundedSender<(&'stati
     }
 }
 
-/// Connections with the verb of their request.
 type Connections = mpsc::UnboundedReceiver<(&'static str, UnixStream)>;
 
 /// Returns a grant whose agent has ended, and the connection on which it tries to resume.
@@ -77,7 +75,7 @@ async fn grant_dropped_without_an_agent_is_released_at_the_next() {
     assert_eq!(verb, "release");
 }
 
-/// The answer may be on its way when the grant is lost, and the end of the connection would free the slot.
+/// The answer may be in transit when the grant is lost, and the end of the connection would free the slot.
 #[tokio::test]
 async fn lost_grant_keeps_its_new_connection_until_dropped() {
     let (grant, mut resumed, mut connections, _dir) = left_alone().await;

@@ -12,7 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::time::timeout;
 
-/// A timeout that a loaded machine does not reach.
 const LONG: Duration = Duration::from_secs(60);
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -24,10 +23,9 @@ struct Stand {
     cut: broadcast::Sender<Cut>,
 }
 
-/// A fault of all connections of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
-    /// Ends the agent's side. The client's stays open and silent.
+    /// Ends the agent's side. The client's side stays open and silent.
     Agents,
     Both,
 }
@@ -51,7 +49,6 @@ impl Stand {
         Self { service, app, endpoint, behind, cut }
     }
 
-    /// Returns a client that uses the proxy.
     fn remote(&self) -> Client {
         Agent::at(self.endpoint.clone(), Some(Token::new(TOKEN).unwrap())).client()
     }
@@ -60,7 +57,6 @@ impl Stand {
         self.service.show("a").await.unwrap().holders[0].free
     }
 
-    /// Waits until the agent has noticed that its connections ended.
     async fn until_unconnected(&self) {
         until("without connections", async || self.app.connections().0 == 0).await;
     }
@@ -162,7 +158,7 @@ async fn dropping_releases_over_tcp() {
     until("free", async || stand.is_free().await).await;
 }
 
-/// The environment is global, so the client is a child process that runs this test again.
+/// The environment is global, so the client is a child process, which runs this test again.
 #[test]
 fn dropping_releases_over_tcp_in_a_blocking_client() {
     if std::env::var_os("PEERLOCK_API_TOKEN").is_some() {
@@ -222,7 +218,7 @@ async fn refused_renewal_without_a_line_stops_the_holder_at_once() {
     let mut hold = stand.remote().hold(Request::new("a").ttl(Duration::from_secs(9)), |_| {}).await.unwrap();
     stand.cut.send(Cut::Agents).unwrap();
     stand.until_unconnected().await;
-    // By its ID, as after the end of its lease.
+    // Released by its ID, so the connection receives no line.
     stand.remote().release("a", &hold.granted().grant.clone()).await.unwrap();
     let stop = timeout(LONG, hold.maintain(|_, _| {}, |_| {}, async || {})).await.expect("it is lost");
     assert_eq!((stop, hold.why_lost()), (Stop::AtOnce, Some(&Error::Lost)));

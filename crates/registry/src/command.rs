@@ -90,7 +90,7 @@ pub enum Command {
     Forget {
         /// The host.
         host: PeerId,
-        /// The number of removals seen. Refused if there was another since.
+        /// The number of choices and removals seen. Refused if there was another since.
         after: u64,
     },
 }
@@ -156,7 +156,7 @@ impl Command {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
                 within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
-            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of removals out of range"),
+            Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of choices out of range"),
             Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")

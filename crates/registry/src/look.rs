@@ -52,8 +52,6 @@ pub struct View {
     pub learners: Vec<(VoterId, PeerId)>,
     pub chosen: Option<Vec<PeerId>>,
     pub choices: u64,
-    /// The number of members that an administrator has removed.
-    pub removals: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +128,6 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
         learners: voter_records(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),
         choices: state.choices(),
-        removals: state.removals(),
     }
 }
 

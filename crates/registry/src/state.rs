@@ -86,8 +86,6 @@ pub struct State {
     settled: u64,
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
-    /// The number of members removed by an administrator.
-    removals: u64,
     /// Above the generations of deleted resources, and of those used before a recovery.
     floor: u64,
     /// The longest ttl so far.
@@ -130,7 +128,6 @@ impl State {
             settled: 0,
             chosen: None,
             choices: 0,
-            removals: 0,
             floor: 0,
             longest: None,
             quarantine: None,
@@ -243,11 +240,6 @@ impl State {
 
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
-    }
-
-    /// Returns the number of members that an administrator has removed.
-    pub fn removals(&self) -> u64 {
-        self.removals
     }
 
     /// Returns the number of choices so far.
@@ -503,7 +495,6 @@ impl State {
         self.settled = self.changes;
         self.chosen = None;
         self.choices += GAP;
-        self.removals += GAP;
         let latest = self.resources.values().map(Resource::generation).fold(self.floor, u64::max);
         self.floor = (latest + GAP).min(MOST_GENERATION - 2);
         for (name, resource) in &mut self.resources {
@@ -518,7 +509,7 @@ impl State {
         if !self.members.contains_key(&host) {
             return Outcome::Done;
         }
-        if after != self.removals {
+        if after != self.choices {
             return Outcome::Refused(Refusal::Superseded);
         }
         let votes = self.voter_records.values().any(|voter_record| voter_record.host == host);
@@ -529,7 +520,7 @@ impl State {
         }
         self.index.note_member(self.members.remove(&host).as_ref(), None);
         self.incarnations.remove(&host);
-        self.removals += 1;
+        self.choices += 1;
         Outcome::Done
     }
 
@@ -554,8 +545,8 @@ impl State {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
         let is_known = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
-        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled];
-        numbers.into_iter().chain([self.choices, self.removals]).all(|number| number < MOST_NUMBER)
+        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
+        numbers.into_iter().all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION
             && voters.iter().chain(outgoing).chain(learners).all(is_known)
             && learners.is_disjoint(voters)

@@ -14,19 +14,13 @@ use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The variable with the cluster secret.
 const SECRET: &str = "LOAD_SECRET";
-/// The number of possible voters, all in the first process.
 const VOTERS: usize = 5;
-/// The number of concurrent joins in one process.
 const AT_ONCE: usize = 16;
-/// The number of peers that hand over one slot.
 const HANDING: usize = 32;
-/// The number of names used once in each process.
 const NAMES: usize = 1000;
 /// A number of peers that are all connected with each other.
 const FEW: usize = 8;
-/// How long all voters are frozen: longer than a session.
 const FROZEN: Duration = Duration::from_secs(25);
 
 fn main() -> Result<(), Failure> {
@@ -40,7 +34,7 @@ fn main() -> Result<(), Failure> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // For comparison: clusters of only the peers that hand over.
+    // For comparison: clusters that have only the peers that hand over.
     for handing in [FEW, HANDING] {
         let mut few = start(handing, processes.min(handing), &secret)?;
         hand_on(&mut few, handing, seconds)?;
@@ -64,12 +58,10 @@ fn main() -> Result<(), Failure> {
     all.into_iter().try_for_each(Process::end)
 }
 
-/// Returns the number of peers in the nth process.
 fn share(peers: usize, processes: usize, at: usize) -> usize {
     peers / processes + usize::from(at < peers % processes)
 }
 
-/// Starts a cluster.
 fn start(peers: usize, processes: usize, secret: &str) -> Result<Vec<Process>, Failure> {
     let mut first = Process::start(share(peers, processes, 0).max(1), None, secret)?;
     let address = first.receive()?;
@@ -83,7 +75,6 @@ fn start(peers: usize, processes: usize, secret: &str) -> Result<Vec<Process>, F
     Ok(all)
 }
 
-/// Measures hand-overs among this many peers.
 fn hand_on(all: &mut [Process], peers: usize, seconds: usize) -> Result<(), Failure> {
     let each = peers.div_ceil(all.len());
     let (mut entries, mut relayed) = (0, 0);
@@ -111,7 +102,6 @@ fn freeze(all: &mut [Process]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks all processes concurrently.
 fn ask_all(all: &mut [Process], question: &str) -> Result<Vec<String>, Failure> {
     for process in &mut *all {
         writeln!(process.say, "{question}")?;
@@ -119,7 +109,6 @@ fn ask_all(all: &mut [Process], question: &str) -> Result<Vec<String>, Failure> 
     all.iter_mut().map(Process::receive).collect()
 }
 
-/// A process with some of the peers.
 struct Process {
     child: Child,
     say: ChildStdin,
@@ -203,7 +192,6 @@ async fn child(peers: usize, join: Option<&String>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures the cost of idle peers.
 async fn rest(services: &[Service], seconds: u64) -> Result<(), Failure> {
     let before = (cpu_seconds()?, sent(services).await?);
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -230,7 +218,7 @@ async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), F
     let before = relayed(services).await?;
     let end = Instant::now() + span;
     let mut clients = JoinSet::new();
-    // The last ones do not vote.
+    // The first peers are the voters, which take no part.
     for service in services.iter().rev().take(each) {
         let service = service.clone();
         clients.spawn(async move {
@@ -251,7 +239,7 @@ async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), F
     Ok(())
 }
 
-/// Waits until all peers have a session. Prints the number of lost ones.
+/// Waits until all peers have a session. Prints how many were lost.
 async fn back(services: &[Service]) -> Result<(), Failure> {
     let mut lost = 0;
     for service in services {
@@ -299,7 +287,6 @@ async fn relayed(services: &[Service]) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Returns the processor time of this process, in seconds.
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(')').next().ok_or("no name")?;

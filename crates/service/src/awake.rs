@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// If yielding takes longer than this, another process has used the core. Our choice: several times the cost of
+/// A yield that takes longer than this found another process on the core. Our choice: several times the cost of
 /// yielding an uncontended core, less than any process runs for.
 const CROWDED: Duration = Duration::from_micros(10);
 
-/// A process that has used the core for longer than this computes: it was preempted at a tick, of which there are 100
-/// to 1000 a second. Our choice: longer than other peers use it, since they yield.
+/// A process that has used the core for longer than this was preempted at a tick, of which there are 100 to 1000 a
+/// second: it computes. Our choice: longer than polling peers use the core, since they yield.
 const COMPUTES: Duration = Duration::from_micros(2500);
 /// How long the peer then sleeps instead of polling: twice as long each time, since each attempt may cost a tick.
 const RESTS: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
@@ -38,8 +38,8 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// Polls for `span` after each message, and after each command if the clients are other processes: their next one
-    /// follows soon. A multi-threaded runtime does not poll, since another of its threads waits for messages.
+    /// Polls for `span` after each message. Polls after each command too if the clients are other processes, whose next
+    /// command follows soon. In a multi-threaded runtime it never polls, since another thread waits for messages.
     pub fn new(span: Duration, for_clients: bool) -> Self {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         let now = Instant::now();
@@ -64,7 +64,7 @@ impl Awake {
         self.span.is_some() && Instant::now() < self.until
     }
 
-    /// Yields the core. If more threads poll than there are cores, this one sleeps.
+    /// Yields the core, and stops polling if another process has used it.
     pub fn give_way(&mut self) {
         let before = Instant::now();
         if before >= self.asleep_until {
@@ -77,14 +77,14 @@ impl Awake {
         }
     }
 
-    /// Other processes have used the core for this long.
+    /// Decides from the length of a yield whether the core is contended, and whether to sleep for a while.
     fn on_away(&mut self, away: Duration, now: Instant) {
         self.crowded = away > CROWDED;
         self.rest = if away > COMPUTES { (2 * self.rest).clamp(*RESTS.start(), *RESTS.end()) } else { Duration::ZERO };
         self.asleep_until = now + self.rest;
     }
 
-    /// A message was sent. If the core is contended, its receiver may wait for this core: flushes and yields.
+    /// Flushes and yields after a message was sent if the core is contended: its receiver may wait for this core.
     pub async fn on_said(&mut self) {
         if self.crowded {
             behind_others().await;
@@ -92,8 +92,8 @@ impl Awake {
         }
     }
 
-    /// Yields with work at hand, for at most half of the time: busy clients here must not keep the core from processes
-    /// that have messages for us.
+    /// Yields while there is work, for at most half of the time, so that busy clients here do not keep the core from
+    /// processes that have messages for this peer.
     pub fn share(&mut self) {
         let before = Instant::now();
         if self.span.is_some() && before >= self.ours_until {
@@ -161,7 +161,7 @@ mod tests {
         }
         (0..10).for_each(|_| awake.on_away(Duration::from_millis(4), now));
         assert_eq!(awake.asleep_until - now, Duration::from_secs(1), "the upper bound");
-        // Meanwhile it does not poll, and flushes without yielding.
+        // While it sleeps, it flushes without yielding.
         awake.asleep_until = Instant::now() + Duration::from_secs(3600);
         awake.on_message();
         assert!(awake.waits(), "checked when it yields");

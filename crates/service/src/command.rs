@@ -8,7 +8,7 @@ use crate::grant::{Grant, LeaseStatus};
 use crate::{Counters, Error, Health, Name, Progress};
 
 pub enum Command {
-    /// Requests or resumes a slot of this resource, with the ID of a grant that may outlive this process.
+    /// Requests or resumes a slot. `note` is the ID of a grant that may outlive this process.
     Wait {
         name: Name,
         note: Option<String>,
@@ -25,7 +25,6 @@ pub enum Command {
     Find(String, oneshot::Sender<Found>),
     /// Passes an input with this call to the node.
     Call(ToInput, Reply<Answer>),
-    /// Reads the state of the node.
     Read(Reader),
     Counters(oneshot::Sender<Counters>),
     Health(oneshot::Sender<Health>),
@@ -35,7 +34,7 @@ pub enum Command {
 }
 
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
-/// Returns the input for the node that is answered by this call.
+/// Returns the input for the call with this number.
 pub type ToInput = Box<dyn FnOnce(u64) -> Input + Send>;
 pub type Reader = Box<dyn FnOnce(&Node, Time) + Send>;
 
@@ -43,7 +42,7 @@ pub type Reader = Box<dyn FnOnce(&Node, Time) + Send>;
 pub enum Found {
     Here(TicketId),
     Revoked(Error),
-    /// The grants of earlier processes are not all known yet.
+    /// The grants of earlier processes are not all known yet: ask again.
     NotYet,
     Nowhere,
 }
@@ -52,7 +51,7 @@ pub struct Waiter {
     pub number: u64,
     pub reply: Reply<Grant>,
     pub progress: watch::Sender<Progress>,
-    /// It resumes a grant, which stays until its deadline also without this waiter.
+    /// It resumes a grant, which stays valid until its deadline even if this waiter is gone.
     pub resumes: bool,
 }
 
@@ -68,7 +67,7 @@ pub struct TicketClients {
     pub waiters: Vec<Waiter>,
     /// The ID of a grant that may outlive this process.
     pub note: Option<String>,
-    /// The number of handles of the grant; ignored once it is detached.
+    /// The number of handles; ignored once the grant is detached.
     pub handles: usize,
     pub detached: bool,
     pub lease: Option<watch::Sender<LeaseStatus>>,

@@ -19,7 +19,7 @@ use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{Counters, Error, Happening, Health, Name};
 
-/// The reasons of this many of the latest revocations of detached grants are stored.
+/// The number of revoked detached grants of which the reason is stored, for clients that renew them.
 const REVOKED: usize = 1000;
 
 /// The sockets are polled after this many commands in a row. Our choice: the number of tasks that `peerlock::runtime`
@@ -47,7 +47,7 @@ pub struct Driver<T> {
     effects: Vec<Effect>,
     /// An urgent message was sent, and may not have been flushed yet.
     hurried: bool,
-    /// The number of steps since the first unflushed message.
+    /// The number of steps since the first unflushed message; `None` if all are flushed.
     unhurried: Option<u32>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
@@ -55,7 +55,7 @@ pub struct Driver<T> {
     /// The tickets of grants that may outlive this process, by grant ID.
     notes: BTreeMap<String, TicketId>,
     named: BTreeMap<TicketId, String>,
-    /// The latest revoked ones with the reason, for clients that renew them.
+    /// The latest revocations, with their reasons.
     revoked: VecDeque<(String, Error)>,
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
@@ -64,11 +64,10 @@ pub struct Driver<T> {
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
-    /// Those given by the user rather than the data directory.
+    /// The addresses in `join` that the user gave; the others are from the data directory.
     given: BTreeSet<String>,
-    /// Why they could not be reached.
+    /// Why an address in `join` could not be reached.
     unreached: BTreeMap<String, String>,
-    /// All handles are dropped.
     abandoned: bool,
     left: bool,
     confirmed: bool,
@@ -155,7 +154,6 @@ impl<T: Transport> Driver<T> {
                     set = None;
                     self.wake();
                 }
-                // All ready tasks have had a turn.
                 () = yield_now(), if self.unhurried.is_some() => {
                     in_a_row = 0;
                     self.flush();
@@ -229,7 +227,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Gives timers and unflushed messages their turn.
     fn catch_up(&mut self) {
         self.wake();
         if self.unhurried.is_some() {
@@ -269,7 +266,7 @@ impl<T: Transport> Driver<T> {
                 self.log_cluster(cluster);
                 self.store.belongs(cluster);
             }
-            // Without a file, no client outlives this process.
+            // Without a takeover file, no client outlives this process.
             Effect::Record(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
             Effect::Joined => self.report(Ok(())),
@@ -301,7 +298,6 @@ impl<T: Transport> Driver<T> {
                 let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
-            // Without receivers the time is not read.
             Effect::Event(_) if self.events.receiver_count() == 0 => {}
             Effect::Event(event) => {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -323,7 +319,6 @@ impl<T: Transport> Driver<T> {
         health
     }
 
-    /// Logs the cluster of this host, and whether this host has created it.
     fn log_cluster(&self, cluster: ClusterId) {
         if !self.node.has_founded(cluster) {
             return tracing::info!(%cluster, "joined a cluster");
@@ -340,7 +335,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Logs a notice, with the names of hosts.
     fn on_notice(&mut self, notice: &Notice) {
         let words = notice.in_words(|host| self.node.called(host));
         match notice {
@@ -474,7 +468,6 @@ impl<T: Transport> Driver<T> {
         self.calls.remove(&call);
     }
 
-    /// Releases a ticket without waiters and handles.
     fn release_if_unwanted(&mut self, ticket: TicketId) {
         let unwanted =
             |clients: &TicketClients| clients.waiters.is_empty() && clients.handles == 0 && !clients.detached;
@@ -483,8 +476,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Sends a handle of the grant to each waiter. If a waiter is gone, its handle is dropped, and the last handle
-    /// releases the grant; but a grant that was to be resumed stays.
+    /// Sends a handle of the grant to each waiter. If the waiter is gone, its handle is detached if it was to resume
+    /// the grant; otherwise it is dropped, and the last handle releases the grant.
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(clients), Some(sender)) = (self.tickets.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &clients.lease) else { return };

@@ -17,7 +17,7 @@ use crate::{Error, Name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStatus {
     pub deadline: Moment,
-    /// Why the client must stop, if it must.
+    /// Why the holder must stop, if it must.
     pub lost: Option<Error>,
 }
 
@@ -62,12 +62,12 @@ pub struct Granted {
     pub waited: Duration,
 }
 
-/// The ID of a grant, for clients without a handle.
+/// The ID of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrantId {
-    /// A grant that ends with its process, by ticket.
+    /// A grant that ends with this process.
     Held(TicketId),
-    /// A grant that may outlive its process, by an unguessable ID.
+    /// A grant that may outlive this process, by an unguessable ID.
     Named(String),
 }
 
@@ -86,7 +86,7 @@ impl GrantId {
         format!("{kind}{:016x}{:016x}-{:016x}", random(), random(), of_resource(name))
     }
 
-    /// Returns whether it is a grant of this resource.
+    /// Returns whether this can be the ID of a grant of this resource.
     pub fn fits(&self, name: &Name) -> bool {
         match self {
             Self::Held(_) => true,
@@ -131,7 +131,7 @@ impl Grant {
         self.lease.borrow().deadline
     }
 
-    /// Returns whether the holder must stop. Reads the clock, since the peer may have been frozen, too.
+    /// Returns whether the holder must stop. Reads the clock, since the peer may have been suspended with the process.
     pub fn is_lost(&self) -> bool {
         self.why_lost().is_some()
     }
@@ -178,14 +178,14 @@ impl Grant {
         self.id.clone()
     }
 
-    /// Returns the grant as its holder sees it, requested at `asked`.
+    /// Returns the grant as its holder sees it; `asked` is the time of the request.
     pub fn granted(&self, asked: Moment) -> Granted {
         let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), self.clock.now());
         let ttl = self.deadline().since(now);
         Granted { grant: self.id.to_string(), name, slot, fencing, ttl, waited: now.since(asked) }
     }
 
-    /// Returns its ID.
+    /// Returns the ID of this grant.
     pub fn id(&self) -> &GrantId {
         &self.id
     }

@@ -10,11 +10,11 @@
 //!
 //! The file is beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, else in the data directory. An
 //! entry is written before its client is answered. Nothing is synced: the file has to survive the process, not the
-//! machine. The last line may be torn if the process was killed; its client was not answered. Any other damage makes
-//! the whole file void: the session of the predecessor expires then.
+//! machine. The last line may be torn if the process was killed; its client was not answered. Other damage makes the
+//! whole file void: the predecessor's grants end with its session.
 //!
 //! Times are valid on one clock only: that of one boot, in time namespaces with one offset (time_namespaces(7)). The
-//! file names both. An end that is further away than a session lasts was written by another clock: the file is void.
+//! file names both. A lease that would last longer than a session was written by another clock: the file is void.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -43,8 +43,8 @@ pub struct GrantFile {
     old: usize,
 }
 
-/// The contents of the file, by the machine's clock. Grants are found by ID: each renewal of the session moves all
-/// their ends.
+/// The contents of the file; times are by the machine's clock. Grants are found by ID, since each renewal of the
+/// session changes all of their deadlines.
 #[derive(Debug, Default)]
 struct Ledger {
     session: Option<(ClusterId, SessionId, Ttl)>,
@@ -68,7 +68,7 @@ enum Line {
         name: String,
         slot: u32,
         fencing: u64,
-        /// Absent in files of earlier versions.
+        /// Absent in files of earlier development versions.
         since: Option<i64>,
         until: u64,
         ttl: u64,
@@ -115,7 +115,7 @@ impl GrantFile {
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, predecessor))
     }
 
-    /// Returns whether a client of the predecessor may still hold a slot.
+    /// Returns whether a lease of the predecessor's clients is still valid.
     pub fn is_held(predecessor: &Predecessor) -> bool {
         let now = Clock::default().now().nanos();
         predecessor.grants.iter().any(|record| record.until.as_nanos() > now)
@@ -126,7 +126,7 @@ impl GrantFile {
         &self.boot
     }
 
-    /// Appends these entries, with times by the machine's clock. If that fails, ends the process with an error message:
+    /// Appends these entries, with times by the machine's clock. Ends the process with an error message if that fails:
     /// a client must not be answered before its entry is written.
     pub(crate) fn record(&mut self, entries: Vec<JournalEntry>) {
         let mut lines = Vec::new();
@@ -175,7 +175,6 @@ impl Ledger {
         }
     }
 
-    /// Returns whether no end is further away than the session lasts.
     fn ends_in_time(&self, now: Moment) -> bool {
         let latest = self.session.map_or(now, |(.., ttl)| now + Duration::from_nanos(ttl.span().as_nanos()));
         self.grants.values().all(|record| record.until.as_nanos() <= latest.nanos())
@@ -188,7 +187,8 @@ impl Ledger {
     }
 }
 
-/// Converts to times of a node's clock that starts at `clock_start`. Earlier times become negative.
+/// Converts the times to a node's clock that starts at `clock_start`. An earlier `since` becomes negative, an earlier
+/// deadline zero.
 pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> Predecessor {
     for record in &mut predecessor.grants {
         record.since = Since::from_nanos(record.since.as_nanos().saturating_sub_unsigned(clock_start.nanos()));
@@ -197,7 +197,6 @@ pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> P
     predecessor
 }
 
-/// Converts to times of the machine's clock.
 pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> JournalEntry {
     let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(clock_start.nanos()));
     match journal_entry {
@@ -211,7 +210,6 @@ pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> Jour
     }
 }
 
-/// Writes a new file, and replaces the old one with it.
 fn begin(path: &Path, boot: &str, host: PeerId, now: &Ledger) -> io::Result<File> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -285,7 +283,7 @@ impl Line {
                 JournalEntry::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
             }
             Self::Grant { note, name, slot, fencing, since, until, ttl, grace, auto_renew, label, pid } => {
-                // If absent: the last renewal, which is not earlier.
+                // If absent: the time of the last renewal, which is not earlier.
                 let renewed = || Since::from(Time::from_nanos(until.saturating_sub(ttl)));
                 let since = since.map_or_else(renewed, Since::from_nanos);
                 let grant = peerlock_protocol::Grant { slot, fencing };
@@ -310,8 +308,8 @@ impl Line {
     }
 }
 
-/// Returns the ID of this process' clock: the boot, and the offsets of its time namespace. Not the namespace's number,
-/// which the kernel reuses.
+/// Returns the ID of this process's clock: the boot, and the offsets of its time namespace. The namespace's number
+/// would not do, since the kernel reuses it.
 fn boot() -> io::Result<String> {
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
     let unreadable = |error: io::Error| io::Error::new(error.kind(), format!("cannot read {BOOT}: {error}"));
@@ -423,7 +421,6 @@ mod tests {
             };
             assert_eq!(record.since.as_nanos(), since, "not after its last renewal");
         }
-        // Unknown fields are ignored.
         let more = text.replace("\"since\"", "\"whence\":1,\"since\"");
         assert!(serde_json::from_str::<Line>(&more).is_ok());
     }
@@ -462,7 +459,7 @@ mod tests {
     /// Set in the child process, which runs the same test.
     const ASKED: &str = "PEERLOCK_TEST_GRANT_FILE";
 
-    /// By the clock of another time namespace a holder's end would have passed, or never come.
+    /// By the clock of another time namespace, a lease would expire too early or never.
     #[test]
     fn file_of_another_time_namespace_is_void() {
         if let Some(path) = std::env::var_os(ASKED) {

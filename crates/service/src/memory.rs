@@ -41,7 +41,7 @@ impl Pair {
 
 struct Port {
     inbox: BTreeMap<(Instant, u64), Event>,
-    /// The arrival of the last message of each sender, which the next must not overtake.
+    /// The arrival time of the last message from each peer, which the next message must not overtake.
     last: BTreeMap<PeerId, Instant>,
     wake: Arc<Notify>,
 }
@@ -159,7 +159,7 @@ impl State {
         self.end(pair, why);
     }
 
-    /// Ends a connection after the messages on their way.
+    /// Ends a connection once the messages in transit have arrived.
     fn end(&mut self, pair: (PeerId, PeerId), why: &str) {
         let Some(known) = self.pairs.get_mut(&pair).filter(|known| known.up) else { return };
         known.up = false;
@@ -205,7 +205,8 @@ impl Endpoint {
         going.into_iter().for_each(|(to, epoch, bytes)| self.post(to, epoch, bytes));
     }
 
-    /// Returns the next event that has arrived, or when the next one will; `Err` if this peer was killed.
+    /// Returns the next event that has arrived; if there is none, when the next one will. Fails if this peer was
+    /// killed.
     fn poll(&self) -> Result<Result<Event, Option<Instant>>, ()> {
         let mut state = self.network.state();
         let port = state.ports.get_mut(&self.me).filter(|port| Arc::ptr_eq(&port.wake, &self.wake)).ok_or(())?;

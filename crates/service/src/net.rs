@@ -9,16 +9,17 @@ use peerlock_types::PeerId;
 
 use crate::transport::{Event, Parting, Transport};
 
-/// The interval at which requests are repeated that the network had no room for.
+/// How long to wait before repeating a request that did not fit into the network's queue.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Encrypted links between the members of a cluster.
 pub struct RealNetwork {
     net: Net,
-    /// The established connections: number here, epoch, address.
+    /// The established connections: the number that the node knows as the epoch, the network's own epoch, and the
+    /// address.
     links: BTreeMap<PeerId, (u64, Epoch, SocketAddr)>,
     started: u64,
-    /// Addresses to dial (true) or to forget, for which the network has no room yet.
+    /// Addresses to dial (true) or to forget, which did not fit into the network's queue yet.
     waiting: VecDeque<(SocketAddr, bool)>,
 }
 
@@ -41,7 +42,7 @@ impl RealNetwork {
     fn post(&self, to: PeerId, epoch: u64, send: impl FnOnce(&Net, Epoch) -> Result<(), Unsent>) {
         let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
         match send(&self.net, *link) {
-            // Its `Down` follows.
+            // The `Down` event of this connection follows.
             Ok(()) | Err(Unsent::Down) => {}
             Err(why) => tracing::warn!(%address, %why, "cannot send a message"),
         }
@@ -107,7 +108,7 @@ impl Transport for RealNetwork {
             let next = self.net.next();
             let event = match self.waiting.is_empty() {
                 true => next.await,
-                // The network does not report when it has room again.
+                // The network does not report when its queue has room again.
                 false => match tokio::time::timeout(AGAIN, next).await {
                     Ok(event) => event,
                     Err(_) => continue,
@@ -152,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// The network accepts 256 at once.
+    /// The network's queue has room for 256.
     #[tokio::test]
     async fn many_addresses_are_all_dialled() {
         let config = Config::new("127.0.0.1:0".parse().expect("an address"));

@@ -34,21 +34,22 @@ pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
 /// The data directory of the system agent.
 pub const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
 
-/// Returns whether this machine has a permanent system agent, running or not: it has [marked](mark_system) its
+/// Returns whether this machine has a permanent system agent, running or not, which has [marked](mark_system) its
 /// directories. An agent that was started by a command of root leaves no mark.
 pub fn has_system_agent() -> bool {
     let run_time = Path::new(SYSTEM_SOCKET).parent();
     run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(is_marked)
 }
 
-/// Returns whether an agent listens in the directory of the [usual socket](SYSTEM_SOCKET) of root, which this user may
-/// not be able to search: the kernel lists all Unix sockets to every user.
+/// Returns whether an agent listens in the directory of the [system agent's socket](SYSTEM_SOCKET). The kernel lists
+/// all Unix sockets to every user, also to those who may not search that directory.
 pub fn listens_for_system() -> bool {
     let directory = Path::new(SYSTEM_SOCKET).parent().unwrap_or(Path::new("/"));
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| has_listener(&table, directory))
 }
 
-/// The kernel lists the name to which a socket was bound; an agent renames its socket afterwards.
+/// Compares directories only: the kernel lists the name to which a socket was bound, and an agent renames it
+/// afterwards.
 fn has_listener(table: &str, directory: &Path) -> bool {
     // Number, references, protocol, flags (with __SO_ACCEPTCON), type, state, inode, path.
     table.lines().any(|line| {
@@ -95,7 +96,7 @@ pub fn agent_socket() -> Result<PathBuf, NoDataDir> {
 }
 
 /// Returns the socket of the agent that this user's commands use, without connecting to it: that of the last agent of
-/// the data directory, since a shell and cron differ in `$XDG_RUNTIME_DIR`; if there was none, that of the system
+/// the data directory, since `$XDG_RUNTIME_DIR` differs between a shell and cron; if there was none, that of the system
 /// agent; else the [default](agent_socket).
 pub fn agent_in_use() -> Result<PathBuf, NoDataDir> {
     agent_in_use_of(is_root(), variable, last_socket, Path::exists)
@@ -123,12 +124,12 @@ fn agent_in_use_of(
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Last {
     Never,
-    /// It has removed its socket.
+    /// The last agent has removed its socket.
     Gone,
     At(PathBuf),
 }
 
-/// The socket must belong to the owner of the directory.
+/// Reads the last agent's socket, which must belong to the owner of the directory.
 fn last_socket(dir: &Path) -> Last {
     let Ok(last) = last_agent(dir) else { return Last::Never };
     let socket = last.map(|last| last.socket).filter(|socket| socket.is_absolute());
@@ -142,9 +143,9 @@ fn last_socket(dir: &Path) -> Last {
 /// An agent, as it describes itself in `agent.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
-    /// Its process.
+    /// Its process ID.
     pub pid: u32,
-    /// It was started by a command, and ends when it is unused.
+    /// Whether it was started by a command, and ends when it is unused.
     pub ends_by_itself: bool,
     /// The socket of its API.
     pub socket: PathBuf,

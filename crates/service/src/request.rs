@@ -1,4 +1,4 @@
-//! A request for a slot, at a peer in this process, an agent, or in HTTP.
+//! Requests for slots.
 
 use std::time::Duration;
 
@@ -11,15 +11,12 @@ use peerlock_node::{SHORTEST_TTL, Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
-/// The default lease.
 const TTL: Duration = Duration::from_secs(30);
-/// The longest label and request ID.
+/// The longest label or request ID, in bytes.
 const MOST_TEXT: usize = 1024;
 
-/// The longest lease of a detached grant.
 const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// This peer renews it.
@@ -46,10 +43,10 @@ pub(crate) enum Keeping {
 #[must_use = "a request has no effect until it is acquired"]
 #[non_exhaustive]
 pub struct Request {
-    /// The resource, which is part of the path in HTTP.
+    /// The resource. In HTTP it is part of the path.
     #[serde(skip)]
     pub name: String,
-    /// Number of slots of the resource. By default as it is, or one for a new resource.
+    /// Number of slots of the resource. By default that of the existing resource, or one for a new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1024))]
     pub slots: Option<u32>,
@@ -76,8 +73,8 @@ pub struct Request {
     /// The process of the client, which other users see. In HTTP the agent gets it from the kernel.
     #[serde(skip)]
     pub pid: Option<u32>,
-    /// Makes the request idempotent: another one with the same ID for the same resource, while it waits or holds a
-    /// slot, is the same request. The next process of a peer does not know it.
+    /// Makes the request idempotent: a second one with the same ID for the same resource, while the first waits or
+    /// holds a slot, is the same request. The next process of the peer does not know the ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(min_length = 16, max_length = 1024))]
     pub request_id: Option<String>,
@@ -135,7 +132,6 @@ impl Request {
         (ttl, self.grace.unwrap_or(ttl / 5))
     }
 
-    /// Converts to the node's request.
     pub(crate) fn wanted(self, keeping: Keeping) -> Result<Wanted, Error> {
         let name: Name = self.name.parse()?;
         self.slots.map(check_slots).transpose()?;

@@ -1,4 +1,4 @@
-//! The handles of a peer, and its builder.
+//! The handle of a peer, and its builder.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,6 @@ use crate::{
 
 /// The number of events buffered for a slow receiver.
 const EVENTS: usize = 4096;
-/// The default session length.
 const SESSION: Duration = Duration::from_secs(15);
 /// The limits of the session length. The longest is our choice: the slots of a host that disappears are unavailable for
 /// that long, and a recovered cluster grants nothing for as long.
@@ -36,10 +35,9 @@ const SHORTEST_SESSION: Duration = Duration::from_millis(100);
 const LONGEST_SESSION: Duration = Duration::from_secs(600);
 /// How long a renewal or release waits until the grants of earlier processes are known.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A peer that knows its cluster starts to serve clients after this long even without a session. Our choice: shorter
-/// than a client waits for an answer, so that the answer names the missing voters.
+/// A peer that knows its cluster serves clients after this long even without a session. Our choice: shorter than a
+/// client waits for an answer, so that the answer names the missing voters.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// The interval of queries for a grant of an earlier process.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A peer with its clients. Clones are handles of the same peer. It leaves when the last handle and the last grant are
@@ -69,7 +67,6 @@ struct Shared {
     events: broadcast::Sender<Happening>,
     clock: Clock,
     clock_start: Moment,
-    /// The number of the next request.
     waiters: AtomicU64,
 }
 
@@ -91,7 +88,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds the address of a member to join; repeatable. Without one, the peer creates a cluster, unless its data
+    /// Adds the address of a member to join; repeatable. Without addresses, the peer creates a cluster, unless its data
     /// directory names one.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
@@ -104,40 +101,40 @@ impl Builder {
         self
     }
 
-    /// Sets the data directory and its contents: a peer with one may vote, and always returns to the same cluster.
+    /// Sets the data directory and its contents. Only a peer with one may vote, and returns to the same cluster.
     pub fn dir(mut self, store: Store, known: Known) -> Self {
         self.dir = Some((store, known));
         self
     }
 
-    /// Sets the takeover file for clients that outlive this process, and the state of its predecessor, which must have
+    /// Sets the takeover file, for clients that outlive this process, and the state of the predecessor, which must have
     /// ended.
     pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
         self.grants = Some((file, predecessor));
         self
     }
 
-    /// Permits the peer to vote with a file in memory. For clusters whose members are all in one process.
+    /// Permits the peer to vote without a data directory. For clusters whose members are all in one process.
     pub fn votes_from_memory(mut self) -> Self {
         self.votes_from_memory = true;
         self
     }
 
-    /// Creates a cluster when so many hosts without one have met, including this one.
+    /// Creates a cluster once so many hosts without one are connected, including this one.
     pub fn expect(mut self, hosts: usize) -> Self {
         self.expect = Some(hosts);
         self
     }
 
-    /// Sets the session length: after this long without a quorum all grants of the peer are lost. From 100 ms to 10
+    /// Sets the session length: without a quorum for this long, all grants of the peer are lost. From 100 ms to 10
     /// minutes; 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// The clients are other processes, which send the next command as soon as they have an answer: the peer
-    /// [stays awake](Config::awake) after commands, too.
+    /// Declares that the clients are other processes, which send the next command as soon as they have an answer: the
+    /// peer [stays awake](Config::awake) after commands, too.
     pub fn clients_elsewhere(mut self) -> Self {
         self.clients_elsewhere = true;
         self
@@ -155,15 +152,16 @@ impl Builder {
         self
     }
 
-    /// Sets the process number and the random seed, for reproducible tests. It must be higher than that of every
-    /// earlier process of this host: nothing is safe otherwise. By default it comes from the data directory.
+    /// Sets the process number and the random seed, for reproducible tests. By default the number comes from the data
+    /// directory. Nothing is safe unless it is higher than that of every earlier process of this host.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it has a session. A peer that knows its cluster, or expects hosts to create one
-    /// with, is returned after a while even without: its clients receive errors that name the missing hosts.
+    /// Starts the peer, and waits until it has a session. A peer that knows its cluster, or waits for hosts to create
+    /// one with, is returned after a while even without a session: its clients receive errors that name the missing
+    /// hosts.
     ///
     /// # Errors
     /// [`Error::NoPeer`] if no member was found; [`Error::Refused`] if the data directory is damaged.
@@ -203,7 +201,7 @@ impl Builder {
         let setup = Setup {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
             predecessor: predecessor.flatten().map(|predecessor| translated(predecessor, clock_start)),
-            // Without a data directory each process has its own host ID.
+            // Without a data directory, each process is a host of its own.
             process: self.process.or(store.process()).unwrap_or_else(|| millis(SystemTime::now())),
             rng: self.process.map_or_else(random_stream, |process| Rng::stream(me.get(), process)),
             name: name.clone(),
@@ -233,7 +231,6 @@ impl Builder {
     }
 }
 
-/// Returns the host name.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).take(63).collect();
@@ -241,7 +238,7 @@ fn host_name() -> String {
 }
 
 impl Service {
-    /// Returns the default settings.
+    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -261,20 +258,21 @@ impl Service {
         self.shared.clock.now()
     }
 
-    /// Requests a slot. Dropping the future withdraws the request, or releases the grant. This peer renews the lease.
+    /// Requests a slot. Dropping the future withdraws the request or releases the grant. This peer renews the lease.
     ///
     /// # Errors
-    /// (When awaited.) After any error, no slot is held and no request waits.
+    /// When the future is awaited. After any error, no slot is held and no request waits.
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Peer)
     }
 
-    /// As [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses it.
+    /// Like [`acquire`](Self::acquire), but the client [renews](Self::renew) the lease, so that a frozen client loses
+    /// it.
     pub fn hold(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Client)
     }
 
-    /// As [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
+    /// Like [`hold`](Self::hold), but the grant is recorded in the registry and outlives this peer: once its handle is
     /// [detached](Grant::detach), it is valid until its lease expires, and later processes of this host know its ID.
     pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
         self.ask(request.into(), Keeping::Registry)
@@ -304,7 +302,7 @@ impl Service {
     }
 
     /// Resumes a grant that an earlier process of this host has [granted](Self::hold), and renews its lease. Dropping
-    /// the future releases nothing, since the client may still use the slot: the grant stays until its deadline.
+    /// the future releases nothing, since the client may still use the slot: the grant is valid until its deadline.
     ///
     /// # Errors
     /// [`Error::Lost`] if it has expired, or is unknown here.
@@ -341,7 +339,7 @@ impl Service {
         self.answer(move |call| Input::Release { call: Some(call), ticket }).await.map(drop)
     }
 
-    /// Returns the ticket of a grant. A new process learns those of earlier ones from the registry.
+    /// Returns the ticket of a grant. Waits until a new process knows the grants of earlier ones.
     async fn ticket(&self, grant: &GrantId) -> Result<TicketId, Error> {
         let note = match grant {
             GrantId::Held(ticket) => return Ok(*ticket),
@@ -385,10 +383,10 @@ impl Service {
 
     crate::verbs!(async_methods);
 
-    /// Sends a query or an administrative verb.
+    /// Sends the query or administrative verb.
     ///
     /// # Errors
-    /// As the method of the verb.
+    /// See the method of the verb, such as [`resize`](Self::resize).
     pub async fn call<V: Verb>(&self, verb: V) -> Result<V::Reply, Error> {
         let mut operation = verb.into();
         if let Operation::Revoke(Revoke { name, peer, fencing }) = &mut operation {
@@ -397,7 +395,6 @@ impl Service {
         self.reply::<V>(operation).await
     }
 
-    /// Returns the host of the holder with this fencing number.
     async fn holder(&self, name: &Name, fencing: u64) -> Result<Option<PeerId>, Error> {
         let show = Show { name: name.clone() };
         let details: ResourceDetails = self.reply::<Show>(show.into()).await?;
@@ -411,7 +408,8 @@ impl Service {
         Ok(answer.try_into().unwrap_or_else(wrong))
     }
 
-    /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] has all.
+    /// Returns the connected peers and the voters, this one first, from local state; [`Service::cluster`] returns all
+    /// members.
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.read(Node::peers).await
     }
@@ -431,13 +429,13 @@ impl Service {
         self.read(Node::inspect).await
     }
 
-    /// Returns the events of this peer from now on. A slow receiver misses the oldest, and learns how many.
+    /// Returns the events of this peer from now on. A slow receiver misses the oldest ones, and receives their number.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
     }
 
-    /// Grants no more slots, withdraws waiting requests, and revokes all grants. Resolves when each is released or has
-    /// expired. Gives clients time to stop before [`leave`](Self::leave).
+    /// Grants no more slots, withdraws waiting requests, and revokes all grants, so that clients can stop before
+    /// [`leave`](Self::leave). Resolves when every grant is released or has expired.
     pub async fn drain(&self) {
         _ = self.send(|reply| Command::Drain(Input::Drain, reply)).await;
     }
@@ -449,23 +447,21 @@ impl Service {
     }
 
     /// Returns whether a client waits, or has a grant that ends with this peer's session. If the process ends without
-    /// [leaving](Self::leave), the next one takes them over.
+    /// [leaving](Self::leave), the next one takes such grants over.
     pub async fn has_clients(&self) -> bool {
         self.read(|node, _| node.has_clients()).await.unwrap_or(false)
     }
 
     /// Ends the session: grants here are lost, and other peers receive the slots. Returns whether the registry has
-    /// confirmed it; if not, other peers wait until the session expires.
+    /// confirmed it; if not, the slots become free when the session expires.
     pub async fn leave(&self) -> bool {
         self.send(Command::Leave).await.unwrap_or(false)
     }
 
-    /// Passes an input to the node, and returns its answer.
     async fn answer(&self, input: impl FnOnce(u64) -> Input + Send + 'static) -> Result<Answer, Error> {
         self.send(|reply| Command::Call(Box::new(input), reply)).await?
     }
 
-    /// Reads the state of the node.
     async fn read<R: Send + 'static>(&self, read: impl FnOnce(&Node, Time) -> R + Send + 'static) -> Result<R, Error> {
         self.send(|reply| Command::Read(Box::new(move |node, now| _ = reply.send(read(node, now))))).await
     }
@@ -477,7 +473,7 @@ impl Service {
     }
 }
 
-/// A pending request: a future of its grant.
+/// A pending request: a future that resolves to its grant.
 #[must_use = "dropping it withdraws the request"]
 #[derive(Debug)]
 pub struct Acquire {

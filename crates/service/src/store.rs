@@ -1,4 +1,4 @@
-//! The data directory: state for the next process of this host.
+//! The data directory, which holds state for later processes of this host.
 //!
 //! ```text
 //! cluster    the cluster ID, then the addresses of the members, a line each
@@ -6,7 +6,7 @@
 //! process    the number of the last process that has used the directory
 //! ```
 //!
-//! Other threads than the peer's write the first two: a disk may take longer than a lease.
+//! The first two are written by threads of their own: a disk may take longer than a lease lasts.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -33,7 +33,7 @@ pub struct Store {
 }
 
 enum Place {
-    /// Stores nothing: a cluster of one, or a member that never votes.
+    /// Stores nothing: for a peer without a data directory.
     Memory(UnboundedSender<Stored>),
     Dir {
         registry: DiskThread,
@@ -47,13 +47,12 @@ pub(crate) enum Stored {
     Belongs,
 }
 
-/// A change of the file `cluster`.
 enum Change {
     Belongs(ClusterId),
     Members(Vec<String>),
-    /// The cluster was recovered and has this ID …
+    /// Stores the ID of the recovered cluster, …
     Follows(ClusterId),
-    /// … and the former voter's file is removed.
+    /// … after the former voter's file was removed, and ends the process.
     Gone,
 }
 
@@ -87,7 +86,7 @@ impl Known {
         Ok(known)
     }
 
-    /// Returns whether this host is the only one of its cluster, by its voter's file. False if it does not vote.
+    /// Returns whether this host is the only member of its cluster, by its voter's file. False if it does not vote.
     pub fn is_alone(&self) -> bool {
         self.state().is_some_and(|state| {
             let me = state.voter_hosts();
@@ -107,12 +106,12 @@ impl Known {
 }
 
 /// Renames the files of the cluster to `cluster.left` and `registry.left`: the next agent belongs to no cluster. No
-/// process may use the directory.
+/// process may use the directory meanwhile.
 ///
 /// # Errors
 /// If a file cannot be renamed.
 pub fn leave(dir: &Path) -> io::Result<()> {
-    // In this order: a voter's file names its cluster, but `cluster` alone would be a member without voters.
+    // In this order: a voter's file alone names its cluster, but `cluster` alone would be a member without voters.
     for file in ["cluster", REGISTRY] {
         let path = dir.join(file);
         match fs::rename(&path, path.with_extension("left")) {
@@ -123,7 +122,7 @@ pub fn leave(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a directory cannot be used. Nothing was changed.
+/// Why a data directory cannot be used. It is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the variants")]
@@ -158,13 +157,13 @@ impl Unusable {
 }
 
 impl Store {
-    /// Stores nothing, and completes every write at once.
+    /// Creates a store without a directory, which completes every write at once.
     pub fn memory() -> Self {
         let (done, stored) = unbounded_channel();
         Self { place: Place::Memory(done), process: None, stored }
     }
 
-    /// Opens a directory, which the caller has locked. If a later write fails, the process ends with an error message.
+    /// Opens a directory, which the caller has locked. The process ends with an error message if a later write fails.
     pub fn dir(dir: &Path) -> Result<(Self, Known), Unusable> {
         let (path, registry) = (dir.join("cluster"), dir.join(REGISTRY));
         let io = |path: &Path| {
@@ -177,7 +176,7 @@ impl Store {
         if let Some(bytes) = &known.registry {
             let id = cluster_of(&registry, bytes, known.cluster)?;
             if known.cluster != Some(id) {
-                // A process has ended between writing the two files, when it created or recovered the cluster.
+                // When it created or recovered the cluster, a process ended between the two writes.
                 write(&path, id, &known.members).map_err(io(&path))?;
                 known.cluster = Some(id);
             }
@@ -199,7 +198,7 @@ impl Store {
         Ok((Self { place: Place::Dir { registry, cluster }, process: Some(process), stored }, known))
     }
 
-    /// Returns the number of this process, higher than that of every earlier process of the directory.
+    /// Returns the number of this process, which is higher than that of every earlier process of the directory.
     pub(crate) fn process(&self) -> Option<u64> {
         self.process
     }
@@ -224,8 +223,8 @@ impl Store {
         }
     }
 
-    /// Follows a recovered cluster to its new ID: removes the voter's file and ends the process, so that its session is
-    /// not used. The next process is a member of the new cluster.
+    /// Follows a recovered cluster to its new ID: removes the voter's file and ends the process, whose session is not
+    /// valid there. The next process is a member of the new cluster.
     pub(crate) fn follow(&self, id: ClusterId) {
         if let Place::Dir { registry, cluster } = &self.place {
             _ = cluster.send(Change::Follows(id));
@@ -244,7 +243,7 @@ impl Store {
     }
 }
 
-/// Writes each change of the file `cluster`, until the store is dropped.
+/// Writes each change to the file `cluster`, until the store is dropped.
 fn write_cluster_file(
     path: &Path,
     mut id: Option<ClusterId>,
@@ -301,7 +300,7 @@ fn write_cluster_file(
 }
 
 /// Returns the next process number of a directory, and stores it. It is at least the time in milliseconds, so that it
-/// rises even if the directory was restored from an old copy, unless the clock was set back, too.
+/// rises even if the directory was restored from an old copy, unless the clock was set back as well.
 fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
     let last: u64 = match fs::read_to_string(path) {
         Ok(text) => text.trim().parse().unwrap_or(0),
@@ -322,7 +321,6 @@ fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
     replace_file(path, &format!("{id}\n{lines}"))
 }
 
-/// Replaces a file atomically and durably.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -355,7 +353,7 @@ fn read(path: &Path) -> Result<Known, Unusable> {
     Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), registry: None })
 }
 
-/// Returns the cluster of a voter's file: that of its directory, or one recovered from it.
+/// Returns the cluster that a voter's file belongs to: that of its directory, or one recovered from it.
 fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<ClusterId, Unusable> {
     let path = path.to_owned();
     let (registry, torn) = match inspect(bytes, Versions::OURS) {
@@ -371,7 +369,7 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
     Ok(registry)
 }
 
-/// Stores a recovered cluster: its registry, then its ID. If the process ends in between, the next start detects it.
+/// Stores a recovered cluster: its registry, then its ID. If the process ends in between, the next one completes it.
 pub fn replace(dir: &Path, registry: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
     let (path, cluster) = (dir.join(REGISTRY), dir.join("cluster"));
     let known = read(&cluster)?;

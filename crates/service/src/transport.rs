@@ -2,9 +2,7 @@
 
 use std::future::Future;
 
-/// An event of a transport.
 pub use peerlock_node::NetEvent as Event;
-/// The reason for closing a connection.
 pub use peerlock_node::Parting;
 use peerlock_types::PeerId;
 
@@ -20,16 +18,17 @@ pub trait Transport: Send + 'static {
     /// Returns the addresses at which other peers reach this one.
     fn addresses(&self) -> Vec<String>;
 
-    /// Connects to this address, and again whenever the connection is lost. A failure is not returned: no `Up` follows.
+    /// Connects to this address, and again whenever the connection is lost. A failed attempt may be reported as
+    /// [`Event::Unreached`].
     fn dial(&mut self, address: &str);
 
     /// Stops dialling an address. An existing connection stays.
     fn forget(&mut self, address: &str);
 
-    /// Sends on an established connection; drops the message if it has ended. Never blocks.
+    /// Sends on this connection, or drops the message if the connection has ended. Never blocks.
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>);
 
-    /// Sends a message that may wait for the next message to that peer, or for a flush.
+    /// Sends a message that may wait for a later [`send`](Self::send) to that peer, or for a flush.
     fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
         self.send(to, epoch, bytes);
     }
@@ -37,7 +36,7 @@ pub trait Transport: Send + 'static {
     /// Sends all waiting messages.
     fn flush(&mut self) {}
 
-    /// Closes the connection to a peer. Earlier messages are still sent if possible.
+    /// Closes the connection to a peer, after earlier messages if possible.
     fn hang_up(&mut self, peer: PeerId, why: Parting);
 
     /// Returns the number of connections that were refused as unauthenticated.

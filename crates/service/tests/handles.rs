@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts a peer that joins the first one, or is the first one. Returns its clock, too.
+/// Starts a peer, which joins peer 1 unless it is peer 1.
 async fn start(network: &Network, number: u64) -> (Service, Clock) {
     let clock = Clock::pausable();
     let builder = Service::builder().process_number(number).clock(clock.clone()).votes_from_memory();
@@ -20,7 +20,6 @@ async fn start(network: &Network, number: u64) -> (Service, Clock) {
     (builder.start(network.endpoint(PeerId::new(number))).await.unwrap(), clock)
 }
 
-/// Starts peers on a network with delays up to 2 ms.
 async fn peers(number: u64, seed: u64) -> Vec<Service> {
     let network = Network::new(seed);
     network.delay(Duration::from_micros(50), Duration::from_millis(2));
@@ -31,7 +30,6 @@ async fn peers(number: u64, seed: u64) -> Vec<Service> {
     peers
 }
 
-/// Asserts that no client uses a resource, and that this many slots are free.
 async fn all_free(peers: &[Service], name: &str, slots: usize) {
     sleep(SECOND).await;
     for peer in peers {
@@ -79,7 +77,6 @@ async fn dropped_futures_leave_nothing_behind() {
     }
 }
 
-/// The grant is released with its last handle.
 #[tokio::test(start_paused = true)]
 async fn requests_with_the_same_id_share_a_grant() {
     let peers = peers(1, 15).await;
@@ -122,7 +119,7 @@ async fn peer_that_has_left_has_no_grants_and_refuses_requests() {
     drop(timeout(5 * SECOND, next).await.expect("no session has to end first").unwrap());
 }
 
-/// A grant is a handle, too.
+/// A peer with a grant is not dropped, since a grant is a handle, too.
 #[tokio::test(start_paused = true)]
 async fn peer_without_handles_leaves() {
     let mut peers = peers(2, 23).await;
@@ -145,7 +142,7 @@ async fn join_without_members_fails() {
     assert_eq!(error, Error::NoPeer { tried: vec![("memory:9".into(), "no answer".into())] });
 }
 
-/// The leases of other peers' clocks have expired during the suspend.
+/// Meanwhile the leases have expired by the clocks of other peers.
 #[tokio::test(start_paused = true)]
 async fn grants_are_lost_after_a_suspend() {
     let (peer, clock) = start(&Network::new(31), 1).await;
@@ -173,7 +170,7 @@ async fn leases_expire_under_a_steady_load_of_queries() {
     assert!(held.is_lost());
 }
 
-/// The first command after a suspend comes before any timer. The session is still valid, but a lease has expired.
+/// The first command after a suspend precedes every timer. The session is still valid, but a lease has expired.
 #[tokio::test(start_paused = true)]
 async fn expired_leases_end_before_a_command_is_answered() {
     let (peer, clock) = start(&Network::new(32), 1).await;

@@ -10,15 +10,13 @@ use peerlock_service::{Clock, ClusterId, Error, GrantFile, Moment, PeerId, Reque
 use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The session length and lease: far longer than a restart.
+/// The length of sessions and leases: far longer than a restart.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// The cluster that process 1 creates.
 const CLUSTER: ClusterId = ClusterId::new(1);
 const VOTER: PeerId = PeerId::new(1);
 const HOST: PeerId = PeerId::new(2);
 
-/// A voter, and a host whose processes take over from each other.
 struct World {
     network: Network,
     clock: Clock,
@@ -36,7 +34,6 @@ impl World {
         Self { network, clock, voter, file, processes: 1 }
     }
 
-    /// Kills the process of the host, and starts the next one.
     async fn process(&mut self) -> Service {
         let endpoint = self.network.endpoint(HOST);
         sleep(Duration::from_millis(1)).await;
@@ -88,14 +85,13 @@ async fn dropped_resume_does_not_release_the_slot() {
     let (until, name, id) = (held.deadline(), held.name().clone(), held.id().clone());
     let second = world.process().await;
     let next = world.voter.acquire("r");
-    // Dropped before the command is received, and after it is answered.
+    // Dropped before the command is received, and dropped after it is answered.
     drop(second.resume(name.clone(), id.clone()));
     let answered = second.resume(name.clone(), id.clone());
     sleep(SECOND).await;
     drop(answered);
     let early = timeout(SESSION / 2, next).await;
     assert!(early.is_err(), "granted too early: {early:?}");
-    // A later resume releases it when it is dropped.
     let resumed = second.resume(name, id).await.unwrap();
     assert!(resumed.deadline() > until);
     drop(resumed);
@@ -103,7 +99,6 @@ async fn dropped_resume_does_not_release_the_slot() {
     drop((first, held));
 }
 
-/// The session opens during a renewal, before the earlier grants are known.
 #[tokio::test(start_paused = true)]
 async fn renewal_before_grants_are_known_is_not_answered_stopped() {
     let mut world = World::new("returned").await;

@@ -27,7 +27,7 @@ const NOT_FOUND: u8 = 127;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEvent {
     Stopped(Signal),
-    /// Its PID stays reserved until [`Child::reap`].
+    /// Its PID is not reused before [`Child::reap`].
     Ended,
 }
 
@@ -39,11 +39,10 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a command in its own process group, in the foreground if `foreground`.
+    /// Starts a command in its own process group; in the foreground of the terminal if `foreground`.
     ///
-    /// A thread that lives as long as the command starts it and waits for it: the parent-death signal is sent when the
-    /// *thread* that created the process ends (prctl(2)). The process waits for [`Child::go`], so that the guard can be
-    /// informed first.
+    /// A thread of its own starts the command and waits for it, since the parent-death signal is sent when the *thread*
+    /// that created the process ends (prctl(2)). The process waits for [`Child::go`], so that the guard knows it first.
     pub async fn start(job: &Job, foreground: bool) -> io::Result<Self> {
         let dies = job.on_lost != OnLost::Leave;
         let mut command = errand::send(NAME, [std::process::id(), dies.into(), foreground.into()]);
@@ -54,9 +53,9 @@ impl Child {
             let process = command.spawn();
             let id = process.as_ref().ok().map(pid);
             if let Some(id) = id {
-                next_event(id); // It has stopped itself, or failed to start.
+                next_event(id); // The process has stopped itself, or failed to start.
             }
-            // Fails if the supervision was dropped; the parent-death signal follows.
+            // Fails if the supervision was dropped. Then the parent-death signal follows.
             if started.send(process).is_ok()
                 && let Some(id) = id
             {
@@ -101,7 +100,6 @@ fn pid(process: &Process) -> Pid {
     Pid::from_raw(process.id().cast_signed())
 }
 
-/// Sends the state changes of a process, without reaping it.
 fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     loop {
         let event = next_event(id);
@@ -116,33 +114,33 @@ fn next_event(id: Pid) -> ChildEvent {
     loop {
         match waitid(Id::Pid(id), either) {
             Ok(WaitStatus::Stopped(_, signal)) => {
-                // Consumes the state that WNOWAIT only peeked at.
+                // Consumes the state, which WNOWAIT has only read.
                 let _continued = waitid(Id::Pid(id), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
                 return ChildEvent::Stopped(signal);
             }
             Err(Errno::EINTR) => {}
-            // Also an error: nix cannot represent an exit by a real-time signal.
+            // Includes an error: nix cannot represent an exit by a real-time signal.
             _ => return ChildEvent::Ended,
         }
     }
 }
 
-/// Becomes the command. Arguments: PID of the parent, whether to die with it, whether to take the foreground, and the
-/// command.
+/// Becomes the command. Arguments: the PID of the parent, whether to die with it, whether to take the foreground, and
+/// the command.
 pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(parent), Some(dies), Some(foreground), Some(program)) = (number(), number(), number(), args.next())
     else {
         return ExitCode::from(NOT_EXECUTABLE); // The supervisor passes valid arguments.
     };
-    // If the parent died before the request, the signal does not come.
+    // If the parent died before `set_pdeathsig`, no signal is sent.
     if dies != 0 && (set_pdeathsig(Signal::SIGKILL).is_err() || getppid() != Pid::from_raw(parent)) {
         return ExitCode::from(NOT_EXECUTABLE);
     }
     if foreground != 0 {
         terminal::take_foreground();
     }
-    // Until `Child::go`.
+    // Waits for `Child::go`.
     let _cannot_fail = kill(getpid(), Signal::SIGSTOP);
     let error = Command::new(&program).args(args).exec();
     let (code, hint) = match error.kind() {

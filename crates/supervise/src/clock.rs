@@ -12,7 +12,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// A timer that expires at a moment or shortly before, or right after a resume.
+/// A timer that expires at a moment or shortly before it; if the machine is suspended then, when it resumes.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -22,7 +22,7 @@ impl Timer {
 
     /// Arms the timer. It may expire early: NTP slews kernel timers, but not the clock of leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
-        // Zero would disarm it, and the kernel counts in signed seconds.
+        // Zero would disarm the timer, and the kernel counts in signed seconds.
         let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
         Ok(self.0.set(Expiration::OneShot(TimeSpec::from(at)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
     }
@@ -34,7 +34,7 @@ impl AsFd for Timer {
     }
 }
 
-/// An async timer. A thread waits for it: tokio offers no safe way to wait for a foreign file descriptor.
+/// An async timer. A thread waits for it, since tokio offers no safe way to wait for a foreign file descriptor.
 pub struct Alarm {
     timer: Arc<Timer>,
     rings: Option<mpsc::UnboundedReceiver<()>>,
@@ -52,7 +52,7 @@ impl Alarm {
 
     pub async fn until(&mut self, at: Option<Moment>) -> io::Result<()> {
         let (Some(at), Some(rings)) = (at, &mut self.rings) else { return pending().await };
-        // Timers expire early, and a notification may be left from an earlier setting.
+        // The timer may expire early, and a notification of an earlier setting may be left.
         while Moment::now() < at {
             self.timer.set(at)?;
             rings.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
@@ -62,7 +62,7 @@ impl Alarm {
 }
 
 impl Drop for Alarm {
-    /// Wakes the thread, which then ends without a receiver.
+    /// Wakes the thread, which ends when it finds no receiver.
     fn drop(&mut self) {
         self.rings = None;
         let _cannot_fail = self.timer.set(Moment::from_nanos(0));

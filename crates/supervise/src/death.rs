@@ -16,20 +16,20 @@ pub const NAME: &str = "peerlock-signalled";
 
 const RAISED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
-/// Dies of a keyboard signal. Returns if the signal is another one, or is ignored.
+/// Dies of a signal of the keyboard. Returns if the signal is another one, or is ignored.
 pub fn die(signal: u8, group: bool) {
     if RAISED.iter().any(|raised| *raised as i32 == i32::from(signal)) {
         let numbers = [i32::from(signal), group.into()];
-        // Fails only without memory.
+        // Fails only for want of memory.
         let _failed = Command::new("/proc/self/exe").arg0(NAME).args(numbers.map(|number| number.to_string())).exec();
     }
 }
 
-/// Raises the signal. Arguments: its number, and whether to send it to the whole group.
+/// Raises the signal. Arguments: its number, and whether to send it to the whole process group.
 pub fn raise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(number), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
-    // SIGQUIT dumps core, which is the command's decision.
+    // Whether SIGQUIT dumps core is the command's decision, not this process's.
     let _cannot_fail = set_dumpable(false);
     if let Ok(signal) = Signal::try_from(number) {
         let target = if group == 0 { getpid() } else { Pid::from_raw(0) };

@@ -1,12 +1,12 @@
-//! Helper processes, which execute this program again: system calls between fork and exec are unsafe in Rust.
+//! Helper processes, which execute this program again, since system calls between fork and exec are unsafe in Rust.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::{child, death, guard};
 
-/// Must be called first in `main`, before any thread is started. In a helper process, does its work and returns the
-/// exit code for `main`.
+/// Does the work of a helper process, if this is one, and returns the exit code for `main`. Must be the first call in
+/// `main`, before any thread is started.
 #[must_use]
 pub fn errand() -> Option<ExitCode> {
     let mut args = std::env::args_os();

@@ -4,9 +4,9 @@ use nix::errno::Errno;
 use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 
-/// Returns whether a group has a member other than zombies, which are harmless and may never be reaped.
+/// Returns whether a group has a member that is not a zombie. Zombies are harmless, and may never be reaped.
 pub fn is_alive(group: Pid) -> bool {
-    // Another error means a member of another user.
+    // Another error means that a member belongs to another user.
     killpg(group, None) != Err(Errno::ESRCH) && some_run(group, &stats())
 }
 
@@ -15,13 +15,13 @@ fn stats() -> Vec<String> {
     processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok()).collect()
 }
 
-/// Returns true if no member is visible (`hidepid`).
+/// Returns true if no member is visible, as with the mount option `hidepid`.
 fn some_run(group: Pid, stats: &[String]) -> bool {
     let mut states = stats.iter().filter_map(|stat| member(stat)).filter(|(_, of)| *of == group).peekable();
     states.peek().is_none() || states.any(|(runs, _)| runs)
 }
 
-/// Parses a line of proc(5): whether the process runs, and its group. The name before these fields may contain
+/// Parses a line of proc(5) into whether the process runs, and its group. The name before these fields may contain
 /// anything.
 fn member(stat: &str) -> Option<(bool, Pid)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');

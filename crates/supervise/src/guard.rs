@@ -1,8 +1,8 @@
 //! The guard: a separate process that kills the command when the supervisor cannot.
 //!
 //! The supervisor may be killed or frozen while the command runs on and its lease expires. The guard kills the
-//! command's group at that moment, or when the supervisor's side of the socket is closed. It exits when the group is
-//! empty. This closes the last copy of the connection that the slot belongs to, so the next waiter acquires the slot
+//! command's group at that moment, or when the supervisor's end of the socket is closed. It exits when the group is
+//! empty, which closes the last copy of the connection that the slot belongs to. The next waiter acquires the slot
 //! after that.
 //!
 //! ```text
@@ -31,11 +31,10 @@ use crate::group::is_alive;
 
 pub const NAME: &str = "peerlock-guard";
 
-/// Of the two numbers of a message.
 const WIDTH: usize = size_of::<u64>();
 
-/// First and longest interval between two checks whether the group is empty: a member that cannot be killed may live
-/// for hours.
+/// The first and the longest interval of checks whether the group is empty. A member that cannot be killed may live for
+/// hours.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -45,12 +44,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The guard has no task yet. It keeps `connection` open as its unused standard output.
+    /// Starts a guard without a task. It keeps `connection` open as its unused standard output.
     pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
-        // A pipe could not carry a connection or preserve message boundaries.
+        // A pipe could not carry a connection, or preserve the boundaries of messages.
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(io::Error::from)?;
-        // It must not inherit the supervisor's output: others may wait for its end.
+        // The guard must not inherit the supervisor's output, for whose end other processes may wait.
         let process = errand::send(NAME, [])
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -60,8 +59,8 @@ impl Guard {
         Ok(Self { process, socket })
     }
 
-    /// Sends the group to kill and when, and perhaps another connection to keep open: the slot may move to another
-    /// agent. Returns whether the guard is alive.
+    /// Sends the group to kill and the time to kill it. If the slot moves to another agent, also sends the new
+    /// connection to keep open. Returns whether the guard is alive.
     pub fn notify(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
@@ -83,7 +82,7 @@ impl Drop for Guard {
 }
 
 pub fn watch() -> ExitCode {
-    // Signals that arrive here were sent to all processes.
+    // Signals that arrive here were sent to all processes, such as by a terminal.
     let deaf = SigSet::all().thread_block();
     match deaf.map_err(io::Error::from).and_then(|()| wait()) {
         Ok(Some(group)) => {
@@ -107,7 +106,7 @@ fn wait() -> io::Result<Option<Pid>> {
     loop {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE)?;
-        // After a freeze, a renewal that was sent in time may be waiting.
+        // After a freeze, a renewal that was sent in time may be unread.
         if fds[0].any() != Some(false) {
             match next(&input)? {
                 Some(update) => {
@@ -120,7 +119,7 @@ fn wait() -> io::Result<Option<Pid>> {
             if Moment::now() >= end {
                 return Ok(Some(group));
             }
-            timer.set(end)?; // It expires early.
+            timer.set(end)?; // The timer expires early.
         }
     }
 }

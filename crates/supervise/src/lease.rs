@@ -1,4 +1,4 @@
-//! When to do what to a command as its lease expires. Pure: time is an argument.
+//! Decides what to do to a command, and when, as its lease expires. Pure: time is an argument.
 //!
 //! ```text
 //!   renewed …                end - grace                 end
@@ -18,7 +18,7 @@ pub enum OnLost {
     Term,
     /// Send SIGKILL at once.
     Kill,
-    /// Leave it alone, even if its supervisor dies: for work that must never be interrupted.
+    /// Leave the command alone, even if its supervisor dies: for work that must never be interrupted.
     Leave,
 }
 
@@ -29,7 +29,7 @@ pub enum Due {
     Warn,
 }
 
-/// A late renewal does not undo a SIGTERM.
+/// The stages of a loss, in order: a late renewal does not undo a SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
@@ -64,7 +64,7 @@ impl Countdown {
         self.granted
     }
 
-    /// Returns whether the time is up before anything has started.
+    /// Returns whether the time is up before the command has started.
     pub fn is_late(&mut self, now: Moment) -> bool {
         let late = now >= self.dead_by().unwrap_or(self.end);
         if late {
@@ -73,7 +73,6 @@ impl Countdown {
         late
     }
 
-    /// Returns when the next action is due without a renewal.
     pub fn next(&self) -> Option<Moment> {
         match (self.stage, self.on_lost) {
             (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),
@@ -82,7 +81,7 @@ impl Countdown {
         }
     }
 
-    /// Returns when the whole group must be dead, even without the supervisor.
+    /// Returns when the whole group must be dead, even if the supervisor cannot act.
     pub fn dead_by(&self) -> Option<Moment> {
         match self.on_lost {
             OnLost::Term => Some(self.end),
@@ -91,7 +90,7 @@ impl Countdown {
         }
     }
 
-    /// Returns the due action. After a late wake-up there is no grace: another holder may exist.
+    /// Returns the due action. After a late wake-up there is no grace, since another holder may exist.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;
@@ -105,7 +104,7 @@ impl Countdown {
         Some(due)
     }
 
-    /// Returns whether the moment to kill has passed unnoticed, for a command found to have exited.
+    /// Returns whether the time to kill has passed unnoticed. For a command that was found to have exited.
     pub fn is_over(&mut self, now: Moment) -> bool {
         let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
         if over {
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(lease.next(), None);
     }
 
-    /// For processes that cannot be killed.
+    /// The granted end counts for processes that cannot be killed.
     #[test]
     fn revocation_keeps_the_granted_end() {
         let mut lease = lease(OnLost::Term);

@@ -1,6 +1,6 @@
 //! Runs a command while a lease is valid, and returns how it ended.
 //!
-//! The caller renews the lease and moves its end; this crate ensures that the command's process group is dead after
+//! The caller renews the lease and moves its end. This crate ensures that the command's process group is dead after
 //! that end. Linux only.
 //!
 //! ```no_run
@@ -9,7 +9,7 @@
 //! use std::time::Duration;
 //!
 //! fn main() -> ExitCode {
-//!     // `supervise` runs this program again as the guard and as the command to be.
+//! `supervise` executes this program again as the guard, and as the process that becomes the command.
 //!     if let Some(code) = errand() {
 //!         return code;
 //!     }
@@ -26,7 +26,7 @@
 //!         };
 //!         let notify = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
 //!         let outcome = supervise(&job, lease, notify).await.unwrap();
-//!         drop(renewed); // Renewals of the grant have sent later ends to it meanwhile.
+//! Until then, renewals of the grant send later ends to it.
 //!         outcome.end()
 //!     })
 //! }

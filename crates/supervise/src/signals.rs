@@ -5,9 +5,9 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// All catchable signals that a person or a system may send to a command. Not faults and limits of the process itself
-/// (SIGSEGV, SIGXCPU, …), signals about its children and terminal (SIGCHLD, SIGTTIN, SIGTTOU), SIGPIPE, which Rust
-/// ignores, and real-time signals, which have no safe API.
+/// All catchable signals that a person or a system may send to a command. Excluded are faults and limits of the process
+/// itself (SIGSEGV, SIGXCPU, …), signals about its children and terminal (SIGCHLD, SIGTTIN, SIGTTOU), SIGPIPE, which
+/// Rust ignores, and real-time signals, which have no safe API.
 const FORWARDED: [Signal; 15] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -26,14 +26,13 @@ const FORWARDED: [Signal; 15] = [
     Signal::SIGCONT,
 ];
 
-/// Servers use the last one differently.
+/// The last one makes a server reload its files.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Signal handlers.
 pub struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// Handles the forwarded signals, which do not end this process from here on.
+    /// Handles the forwarded signals, which from here on do not end this process.
     pub(crate) fn listen() -> io::Result<Self> {
         // If SIGCHLD is ignored, the exit status of children is lost.
         drop(signal(SignalKind::child())?);
@@ -44,7 +43,7 @@ impl Signals {
         Self::listen_to(&ENDING)
     }
 
-    /// Like [`ending`](Self::ending) without SIGHUP, which makes a server reload its files.
+    /// Like [`ending`](Self::ending), but without SIGHUP.
     pub fn ending_a_server() -> io::Result<Self> {
         Self::listen_to(&ENDING[..3])
     }
@@ -53,20 +52,20 @@ impl Signals {
         Self::listen_to(&ENDING[3..])
     }
 
-    /// Turns exceeding the file size limit (`ulimit -f`) into a write error instead of a silent end.
+    /// Makes a write beyond the file size limit (`ulimit -f`) fail, instead of ending the process silently.
     pub fn outlive_file_limit() -> io::Result<()> {
         Self::listen_to(&[Signal::SIGXFSZ]).map(drop)
     }
 
-    /// Handles signals that are not ignored: `nohup peerlock run …` and background jobs of scripts rely on that, and a
-    /// handler would become the default action in the command.
+    /// Handles the signals that are not ignored. `nohup peerlock run …` and background jobs of scripts rely on ignored
+    /// ones, for which a handler would become the default action in the command.
     fn listen_to(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
         let received = signals.iter().copied().filter(|&name| ignored & mask(name) == 0);
         received.map(|name| Ok((name, signal(SignalKind::from_raw(name as i32))?))).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Cancel-safe.
+    /// Returns the number of the next signal. Cancel-safe.
     pub async fn number(&mut self) -> u8 {
         // All numbers are below 65.
         self.next().await as u8
@@ -86,7 +85,6 @@ fn mask(name: Signal) -> u64 {
     1 << (name as i32 - 1)
 }
 
-/// Parses `/proc/self/status`.
 fn ignored(status: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)

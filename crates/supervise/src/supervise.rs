@@ -24,32 +24,33 @@ use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// First and longest interval between two checks whether a group is empty: its members are not children, so there is
-/// no notification.
+/// The first and the longest interval of checks whether a group is empty. There is no notification, since its members
+/// are not children of this process.
 const LOOK: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(200);
 
 /// A command, and what happens to it when its lease expires.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program is searched for in the PATH.
+    /// The program, which is searched for in the PATH, and its arguments.
     pub command: Vec<OsString>,
     pub env: Vec<(OsString, OsString)>,
     pub on_lost: OnLost,
     pub grace: Duration,
-    /// How long other clients wait beyond the lease, so that killed processes can exit.
+    /// How long other clients wait after the end of the lease, so that killed processes can exit.
     pub slack: Duration,
-    /// Holds the slot. If the supervisor is killed, the connection stays open until the command's group is dead.
+    /// The connection that the slot belongs to. If the supervisor is killed, it stays open until the command's group is
+    /// dead.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// 127 if the command was not found, 126 if it could not be run, after an error message on stderr.
+    /// 127 if the command was not found, and 126 if it could not be run, after an error message on stderr.
     Exited(u8),
-    /// In the foreground, the keyboard signals of the terminal did not reach this group.
+    /// `in_foreground`: the terminal's signals did not reach this process, only the command's group.
     Signalled { signal: u8, in_foreground: bool },
-    /// The supervisor ended the command, because the lease was lost.
+    /// The lease was lost, so the supervisor ended the command.
     Lost,
 }
 
@@ -63,9 +64,9 @@ impl Outcome {
         }
     }
 
-    /// Ends this process as the command ended. If the command died of SIGINT or SIGQUIT, raises that signal: a shell
-    /// ends its script only then. If the command had the terminal, raises it for the whole process group, as the
-    /// terminal would have. Otherwise returns the exit code.
+    /// Ends this process as the command ended, or returns its exit code. If the command died of SIGINT or SIGQUIT,
+    /// raises that signal, since a shell ends its script only then. If the command had the terminal, raises it for the
+    /// whole process group, as the terminal would have.
     pub fn end(self) -> ExitCode {
         if let Self::Signalled { signal, in_foreground } = self {
             die(signal, in_foreground);
@@ -76,7 +77,7 @@ impl Outcome {
 
 impl From<ExitStatus> for Outcome {
     fn from(status: ExitStatus) -> Self {
-        // Either is present, and both are below 256.
+        // Either the signal or the code is present, and both are below 256.
         let byte = |number: i32| u8::try_from(number & 0x7f).unwrap_or(0);
         match status.signal() {
             Some(signal) => Self::Signalled { signal: byte(signal), in_foreground: false },
@@ -85,14 +86,13 @@ impl From<ExitStatus> for Outcome {
     }
 }
 
-/// A message for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     Asked,
     Killed,
     RunsOn,
     Untouchable(Errno),
-    /// Some killed processes are alive while other clients may hold the slot.
+    /// Some killed processes still live while other clients may hold the slot.
     Outlives,
     NotStarted,
     LeftBehind,
@@ -124,11 +124,11 @@ impl fmt::Display for Notice {
 
 /// Runs a command while a lease is valid.
 ///
-/// `lease` is the moment at which the command's group must be dead; renewals move it. To revoke the grant, send an
+/// `lease` is the moment at which the command's group must be dead, which renewals move. To revoke the grant, send an
 /// earlier moment: `Moment::now() + grace` sends SIGTERM now and SIGKILL then.
 ///
-/// Nothing was started if it returns an error. Dropping this future kills the command (except with [`OnLost::Leave`]).
-/// `notify` should write a notice atomically (`eprintln!` does not), because the command may use the same terminal. The
+/// After an error, nothing was started. Dropping this future kills the command (except with [`OnLost::Leave`]).
+/// `notify` should write a notice atomically (`eprintln!` does not), since the command may use the same terminal. The
 /// program must call [`errand`](crate::errand::errand) first in its `main`.
 pub async fn supervise(
     job: &Job,
@@ -208,7 +208,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let (slack, has_started, outlives) = (job.slack, true, false);
         let mut run = Self { lease, guard, connection, slack, has_started, outlives, terminal, child, notify };
         run.notify_guard(None);
-        // This process may have been frozen, or blocked by writing a message.
+        // This process may have been frozen, or blocked in writing a message.
         if run.lease.is_late(Moment::now()) {
             run.has_started = false;
             let _waits = run.child.signal(Signal::SIGKILL);
@@ -223,7 +223,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let (Some(guard), Some(end), group) = (&mut self.guard, self.lease.dead_by(), self.child.group()) else {
             return;
         };
-        // Until another guard runs, at the latest at the next renewal, the command dies with this process by its
+        // Another guard runs at the latest after the next renewal. Until then the command dies with this process by its
         // parent-death signal, and this process watches its lease.
         if !guard.notify(group, end, connection)
             && let Ok(mut another) = latest(&self.connection).and_then(Guard::start)
@@ -242,7 +242,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match self.lease.due(Moment::now()) {
             Some(Due::Ask) => {
                 let asked = self.child.signal(Signal::SIGTERM);
-                // A stopped process receives it when it is continued.
+                // A stopped process handles SIGTERM only when it is continued.
                 let _ended = self.child.signal(Signal::SIGCONT);
                 self.say_whether(asked, Notice::Asked);
             }
@@ -255,7 +255,6 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// Writes a notice, even if the command has the terminal.
     fn say(&mut self, notice: Notice) {
         holding_back(|| (self.notify)(notice));
     }
@@ -263,12 +262,12 @@ impl<T: FnMut(Notice)> Supervision<T> {
     fn say_whether(&mut self, done: nix::Result<()>, notice: Notice) {
         match done {
             Ok(()) => self.say(notice),
-            Err(Errno::ESRCH) => {} // It has just exited.
+            Err(Errno::ESRCH) => {} // The group has just exited.
             Err(why) => self.say(Notice::Untouchable(why)),
         }
     }
 
-    /// Forwards a signal: a terminal signals one group, either the command's or this one.
+    /// Forwards a signal, since a terminal signals one group: either the command's or this one.
     fn on_signal(&mut self, signal: Signal) {
         if signal == Signal::SIGCONT
             && let Some(terminal) = &mut self.terminal
@@ -283,8 +282,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match terminal.on_stop(signal) {
             OnStop::StopToo => {
                 terminal.take();
-                // Stops the whole job: a script that waits for this process must stop, too, or the prompt does not
-                // return. On SIGCONT, `on_signal` continues the command.
+                // Stops the whole job: if a script that waits for this process did not stop as well, the prompt would
+                // not return. On SIGCONT, `on_signal` continues the command.
                 let _cannot_fail = kill(Pid::from_raw(0), Signal::SIGSTOP);
             }
             OnStop::Give => {
@@ -298,10 +297,10 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// Handles the exit of the command. If the lease was lost, the rest of the group is killed.
+    /// Handles the exit of the command. If the lease was lost, kills the rest of the group.
     fn on_ended(&mut self) -> io::Result<Outcome> {
         let was_lost = self.lease.is_lost() || !self.has_started;
-        // The guard has killed the group at the end of the lease, while this process was frozen.
+        // If this process was frozen, the guard has killed the group at the end of the lease.
         let over = self.lease.is_over(Moment::now());
         if over {
             let _gone = self.child.signal(Signal::SIGKILL);
@@ -328,7 +327,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
     }
 
     /// Returns whether members of a group that must end are alive. The exit of this process may free the slot, so it
-    /// waits for them, until other clients stop waiting.
+    /// waits for them until other clients stop waiting.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {
             return false;

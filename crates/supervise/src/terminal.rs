@@ -14,7 +14,7 @@ use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 pub struct Terminal {
     tty: File,
     ours: Pid,
-    /// The modes before the command.
+    /// The terminal's modes before the command was started.
     modes: Termios,
     wanted: bool,
     given: bool,
@@ -22,34 +22,34 @@ pub struct Terminal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
-    /// Stop, too: the shell sees a stopped job.
+    /// Stop this process as well, so that the shell sees a stopped job.
     StopToo,
-    /// Give it the terminal that it wants.
+    /// Give the command the terminal, and continue it.
     Give,
-    /// Continue it: no shell could continue this process later.
+    /// Continue the command, since no shell could continue this process later.
     GoOn,
-    /// The process that stopped it can continue it. The lease is renewed meanwhile.
+    /// Leave the command stopped, until the process that stopped it continues it. The lease is renewed meanwhile.
     Leave,
 }
 
 impl Terminal {
     /// Returns the controlling terminal; `None` for services, cron and ssh without -t.
     ///
-    /// A command whose input and output are the terminal gets it from the start. In a pipeline (`peerlock run … -- cmd
-    /// | less`) `less` wants the keyboard, so the command gets the terminal when it is stopped for using it.
+    /// A command whose input and output are the terminal gets it at the start. In a pipeline (`peerlock run … -- cmd |
+    /// less`) `less` wants the keyboard, so the command gets the terminal when it is stopped for using it.
     pub fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let wanted = io::stdin().is_terminal() && io::stdout().is_terminal();
         Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
-    /// Returns whether the command takes the terminal before exec.
+    /// Returns whether the command takes the foreground before exec.
     pub fn starts_in_foreground(&mut self) -> bool {
         self.given = self.wanted && self.is_ours();
         self.given
     }
 
-    /// Gives the command the terminal if it wants it and this job is in the foreground.
+    /// Gives the command the terminal, if it wants it and this job has the foreground.
     pub fn give(&mut self, group: Pid) {
         if self.wanted && self.is_ours() {
             self.given = put_in_foreground(&self.tty, group).is_ok();
@@ -60,7 +60,6 @@ impl Terminal {
     pub fn take(&mut self) -> bool {
         let given = std::mem::take(&mut self.given);
         if given {
-            // Fails if the terminal is closed.
             let _gone = put_in_foreground(&self.tty, self.ours);
         }
         given
@@ -74,8 +73,8 @@ impl Terminal {
 
     pub fn on_stop(&mut self, signal: Signal) -> OnStop {
         let ours = self.given || self.is_ours();
-        // A process in the session leader's group has no shell above it that could continue it (`docker run -it`, `ssh
-        // -t host peerlock run …`).
+        // No shell could continue a process in the session leader's group (`docker run -it`, `ssh -t host peerlock run
+        // …`).
         let shell = getsid(None).is_ok_and(|session| session != self.ours);
         let what = on_stop(signal, ours, shell);
         self.wanted |= what == OnStop::Give;
@@ -93,21 +92,21 @@ impl Drop for Terminal {
     }
 }
 
-/// `ours`: this job has the terminal. `shell`: there is a shell above.
+/// `ours`: this job has the terminal. `shell`: a shell could continue this process.
 fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     match signal {
         Signal::SIGTTIN | Signal::SIGTTOU if ours => OnStop::Give,
         _ if shell => OnStop::StopToo,
-        // The kernel never stops an orphaned group; but the command's group is not orphaned.
+        // The kernel does not stop an orphaned group on SIGTSTP, but the command's group is not orphaned.
         Signal::SIGTSTP => OnStop::GoOn,
         _ => OnStop::Leave,
     }
 }
 
-/// Takes the foreground in the process that becomes the command.
+/// Takes the foreground. Called by the process that becomes the command.
 pub fn take_foreground() {
     if let Ok(tty) = File::open("/dev/tty") {
-        // Fails if the terminal is closed, which the command will notice, too.
+        // Fails if the terminal is closed, which the command notices as well.
         let _gone = put_in_foreground(&tty, getpgrp());
     }
 }
@@ -116,7 +115,7 @@ fn put_in_foreground(tty: &File, group: Pid) -> nix::Result<()> {
     holding_back(|| tcsetpgrp(tty, group))
 }
 
-/// Blocks SIGTTOU, which stops a background process that writes to the terminal.
+/// Blocks SIGTTOU meanwhile, which stops a background process that writes to the terminal.
 pub fn holding_back<R>(use_it: impl FnOnce() -> R) -> R {
     let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let used = use_it();
@@ -134,7 +133,6 @@ mod tests {
     fn stop_signal_decides_the_reaction() {
         use OnStop::{Give, GoOn, Leave, StopToo};
         use Signal::{SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
-        // (signal, ours, shell)
         let table = [
             (SIGTSTP, true, true, StopToo),
             (SIGTSTP, false, true, StopToo),

@@ -38,6 +38,11 @@ impl Setting {
         let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
         match &self.load {
             Load::Closed(closed) if self.protocol == Protocol::Custody => Ok(self.custody(closed)?.run(progress)?),
+            Load::Closed(closed) if self.protocol == Protocol::Ideal => {
+                let experiment = self.experiment(closed)?;
+                let (peers, slots) = (experiment.peers, experiment.slots);
+                Ok(experiment.run(|latency| Ideal::peers(peers, slots, latency), progress)?)
+            }
             _ => Ok(self.drive(Simulated(progress))??),
         }
     }
@@ -50,11 +55,10 @@ impl Setting {
     ///
     /// # Panics
     ///
-    /// Panics for custody, which has its own driver.
+    /// Panics for custody and the ideal, which run only in the simulator.
     pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
         Ok(match &self.load {
             Load::Closed(closed) => {
-                assert_ne!(self.protocol, Protocol::Custody, "custody has its own driver");
                 let experiment = self.experiment(closed)?;
                 match closed.voters {
                     None => self.drive_closed(&experiment, closed.backups, driver),
@@ -178,8 +182,7 @@ impl Setting {
     }
 
     fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
-        let (peers, slots) = (experiment.peers, experiment.slots);
-        let layout = Layout::printed(peers as u64, slots);
+        let layout = Layout::printed(experiment.peers as u64, experiment.slots);
         let run = Peers { experiment, backups, driver };
         match self.protocol {
             Protocol::FairK => {
@@ -188,8 +191,7 @@ impl Setting {
             }
             Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
             Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
-            Protocol::Ideal => experiment.drive(|latency| Ideal::peers(peers, slots, latency), run.driver),
-            _ => unreachable!("{} needs replicas", self.protocol),
+            _ => unreachable!("{} has no driver among peers", self.protocol),
         }
     }
 

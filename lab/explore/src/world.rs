@@ -188,10 +188,10 @@ impl<P: Explorable> World<P> {
     }
 
     pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
-        for node in &mut self.nodes {
-            let mut local = node.local.clone();
+        for at in 0..self.nodes.len() {
+            let mut local = self.nodes[at].local.clone();
             local.timers.retain(|(timer, _)| !is_forgotten(timer));
-            *node = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+            self.set(at, local);
         }
     }
 
@@ -461,7 +461,7 @@ impl<P: Explorable> World<P> {
             violation = violation.or(found);
         }
         local.is_forced &= (local.peer.tokens() > 0 || self.is_to_be_evicted(me)) && !self.is_back(at, &local);
-        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        self.set(at, local);
         self.forget_undeliverable();
         if self.rules.limits.tidy {
             self.tidy();

@@ -117,16 +117,10 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// In the order in which the first ones are drawn.
-    pub const ALL: [Self; 8] = [
-        Self::Crash,
-        Self::Death,
-        Self::Freeze,
-        Self::Partition,
-        Self::DiskLoss,
-        Self::Outage,
-        Self::SlowDisk,
-        Self::FullDisk,
-    ];
+    pub const ALL: [Self; 8] = {
+        use FaultKind::*;
+        [Crash, Death, Freeze, Partition, DiskLoss, Outage, SlowDisk, FullDisk]
+    };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The files that an agent reads again on SIGHUP and `peerlock secret reload`.
+//! The files that an agent reloads on SIGHUP and `peerlock secret reload`.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,12 @@ use crate::client::token;
 pub struct AgentFiles {
     pub secret: PathBuf,
     pub keyring: Keyring,
-    /// The token file, and the listeners that use it.
     pub token: Option<(PathBuf, Vec<TokenInForce>)>,
 }
 
 impl Files for AgentFiles {
     fn reload(&self) -> Result<(), String> {
-        // Read both before changing either.
+        // Read both before applying either.
         let secret = Secret::load(&self.secret).map_err(|error| error.to_string())?;
         let token = self.token.as_ref().map(|(path, uses)| token(path).map(|token| (token, uses)));
         let token = token.transpose().map_err(|error| error.to_string())?;

@@ -8,25 +8,23 @@ use peerlock::{Answer, ClusterId, GrantFile, Predecessor, Probe, StartError};
 use crate::say::say;
 use crate::{Error, Result};
 
-/// The present cluster.
 pub struct Own<'a> {
     pub dir: &'a Path,
     pub cluster: ClusterId,
-    /// Whether no other host is a member.
     pub is_alone: bool,
-    /// Whether a client may hold a slot.
+    /// Whether a lease may still be valid.
     pub is_held: bool,
 }
 
 impl<'a> Own<'a> {
-    /// Reads the data directory and the takeover file. `None` if the directory belongs to no cluster.
+    /// Reads the data directory. `None` if it belongs to no cluster.
     pub fn of(dir: &'a Path, predecessor: Option<&Predecessor>) -> Result<Option<Self>> {
         let known = Known::read(dir).map_err(StartError::from)?;
         let is_held = predecessor.is_some_and(GrantFile::is_held) || known.has_grants();
         Ok(known.cluster.map(|cluster| Self { dir, cluster, is_alone: known.is_alone(), is_held }))
     }
 
-    /// Stays in the cluster, or leaves it if the hosts of `--join` have another one and nothing is lost.
+    /// Stays in the cluster, or leaves it if the `--join` hosts are in another one and leaving loses nothing.
     pub fn decide(&self, probes: &[Probe]) -> Result<()> {
         let Some((address, theirs)) = self.leaves_for(probes)? else { return Ok(()) };
         let (dir, ours) = (self.dir.display(), self.cluster);
@@ -39,7 +37,6 @@ impl<'a> Own<'a> {
         Ok(())
     }
 
-    /// Returns the address and ID of the cluster to join instead, if any.
     fn leaves_for(&self, probes: &[Probe]) -> Result<Option<(String, ClusterId)>> {
         let is_ours = |id: ClusterId| id == self.cluster || id.follows(self.cluster) || self.cluster.follows(id);
         let clusters = || {
@@ -63,7 +60,6 @@ impl<'a> Own<'a> {
         match (self.is_alone, self.is_held) {
             (true, false) => Ok(Some((address, theirs))),
             (true, true) => Err(Error::HeldInOwnCluster { address, ours, theirs: theirs_text }),
-            // Hosts that did not answer may be members of this cluster.
             (false, _) if probes.iter().any(|probe| !matches!(probe.answer, Answer::Cluster(_))) => Ok(None),
             (false, _) => Err(Error::JoinElsewhere { address, path: path(), ours, theirs: theirs_text }),
         }

@@ -10,12 +10,12 @@ use nix::unistd::dup2_stderr;
 
 use crate::dir;
 
-/// The size at which the log of a running agent is rotated. Larger than at a start, so that the starting command finds
-/// the first messages in the current file.
+/// The size at which a running agent rotates its log. Larger than at a start, so that the starting command finds the
+/// first messages in the current file.
 const LONGEST: u64 = 2 * dir::LONGEST_LOG;
 
 pub struct Log {
-    /// The file behind standard error, if it is bounded.
+    /// The log file, if its size is limited.
     path: Option<PathBuf>,
 }
 
@@ -32,7 +32,7 @@ impl Log {
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Some(path) = &self.path {
-            // If rotation fails, the log grows further.
+            // If this fails, the log grows further.
             if let Ok(Some(next)) = next(path, &File::from(stderr().as_fd().try_clone_to_owned()?), LONGEST) {
                 dup2_stderr(next)?;
             }
@@ -45,8 +45,8 @@ impl Write for Log {
     }
 }
 
-/// Returns the next log file if the current one is too long. An exiting and a starting agent may share a log: the
-/// second one finds it rotated.
+/// Returns a new log file if the current one is too long. An exiting and a starting agent may share a log: the second
+/// one finds it rotated already.
 fn next(path: &Path, current: &File, longest: u64) -> io::Result<Option<File>> {
     let current = current.metadata()?;
     if current.len() <= longest {
@@ -68,7 +68,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(dir::LOG);
         let mut first = dir::open_log(&path).unwrap();
-        // Of the exiting agent.
+        // The handle of the exiting agent.
         let other = first.try_clone().unwrap();
         first.write_all(&[b'a'; 10]).unwrap();
         assert!(next(&path, &first, 10).unwrap().is_none());

@@ -8,7 +8,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 pub const READY: &str = "READY=1";
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Sends a state to systemd, if it started this process. Logs failures.
 pub fn notify(state: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(socket.as_bytes(), state)

@@ -1,7 +1,7 @@
 //! A peer of a demo that can be killed, frozen, disconnected and restored.
 //!
-//! Each peer has a thread and a directory. A frozen peer stops with its clients. A killed one is interrupted, and
-//! continues with its directory when it is started again.
+//! Each peer has a thread and a directory. A frozen peer's thread is blocked, with its clients. A killed peer continues
+//! with its directory when it is started again.
 
 use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,17 +22,14 @@ use super::cut::Cuttable;
 use super::workload::Workload;
 use crate::{Error, Result};
 
-/// Shorter than the default, to find a restored peer soon.
+/// Shorter than the default, so that a restored peer reconnects soon.
 const REDIAL: Duration = Duration::from_secs(1);
 
-/// A peer of a demo, running or killed.
 pub struct Actor {
-    /// From 1.
     pub number: usize,
     pub dir: PathBuf,
-    /// Any free port at first.
+    /// Port 0 at first: any free port.
     pub address: SocketAddr,
-    /// `None` for the first peer.
     pub join: Option<SocketAddr>,
     pub secret: Secret,
     pub session: Duration,
@@ -40,12 +37,11 @@ pub struct Actor {
     pub running: Option<Running>,
 }
 
-/// A running or frozen peer.
 pub struct Running {
     pub service: Service,
     runtime: Handle,
     cut: watch::Sender<bool>,
-    /// Frozen until this is dropped.
+    /// The thread is blocked until this is dropped.
     frozen: Option<mpsc::Sender<()>>,
     end: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -74,7 +70,7 @@ impl Actor {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
         let live = move || runtime.block_on(life.live(started, ends));
         let thread = thread::Builder::new().name(format!("peer-{}", self.number)).spawn(live).map_err(Error::Start)?;
-        // Without an answer the thread has panicked, and the panic was printed.
+        // Without an answer the thread has panicked, and printed the panic.
         let (service, address, runtime) =
             is_started.await.unwrap_or(Err(StartError::Join(peerlock::Error::Stopped)))?;
         self.address = address;
@@ -91,7 +87,6 @@ impl Actor {
 }
 
 impl Running {
-    /// Blocks the peer's thread, clients included.
     pub fn freeze(&mut self) {
         let (frozen, goes_on) = mpsc::channel::<()>();
         self.frozen = Some(frozen);
@@ -102,19 +97,16 @@ impl Running {
         self.cut.send_replace(true);
     }
 
-    /// Returns whether it is neither frozen nor disconnected.
     pub fn is_in_touch(&self) -> bool {
         self.frozen.is_none() && !*self.cut.borrow()
     }
 
-    /// Unblocks the thread and reconnects the peer.
     pub fn bring_back(&mut self) {
         self.frozen = None;
         self.cut.send_replace(false);
     }
 }
 
-/// The parameters of a peer's thread.
 struct Life {
     number: usize,
     identity: Identity,
@@ -128,7 +120,6 @@ struct Life {
 }
 
 impl Life {
-    /// Runs until the peer is killed.
     async fn live(
         self,
         started: oneshot::Sender<std::result::Result<Started, StartError>>,

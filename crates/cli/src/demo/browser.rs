@@ -2,11 +2,11 @@ use std::env;
 use std::io::{IsTerminal as _, stdout};
 use std::process::{Command, Stdio};
 
-/// Opens a page if a user is likely to see it: not in a pipe, in CI, or without a display.
+/// Opens a page if a user is likely to see it: unless output is a pipe, in CI, or without a display.
 pub fn open(page: &str) {
     let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if is_there(stdout().is_terminal(), set) {
-        // If this fails, the printed address remains.
+        // The printed address remains if this fails.
         let command =
             Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         if let Ok(mut opener) = command {

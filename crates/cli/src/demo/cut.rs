@@ -6,7 +6,7 @@ use peerlock_service::PeerId;
 use peerlock_service::transport::{Event, Parting, Transport};
 use tokio::sync::watch;
 
-/// A transport that drops everything while its peer is cut off. Connections end at the beginning of that time; new ones
+/// A transport that drops everything while its peer is cut off. Existing connections end when that begins, and new ones
 /// are closed without an event. Afterwards the peers reconnect as after any failure.
 pub struct Cuttable<T> {
     inner: T,
@@ -15,12 +15,10 @@ pub struct Cuttable<T> {
 }
 
 impl<T: Transport> Cuttable<T> {
-    /// Cuts off the peer while `cut` is true.
     pub fn new(inner: T, cut: watch::Receiver<bool>) -> Self {
         Self { inner, cut, up: BTreeMap::new() }
     }
 
-    /// Returns the event that the peer receives, if any.
     fn pass(&mut self, event: Event) -> Option<Event> {
         match &event {
             Event::Up { peer, .. } if *self.cut.borrow() => {
@@ -79,7 +77,7 @@ impl<T: Transport> Transport for Cuttable<T> {
                 return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
             }
             tokio::select! {
-                // The peer receives the disconnections before any other event.
+                // The peer receives the end of its connections before any other event.
                 biased;
                 Ok(()) = self.cut.changed() => {}
                 event = self.inner.next() => {
@@ -130,7 +128,7 @@ mod tests {
         cut.send_replace(true);
         one.send(PeerId::new(2), 1, vec![3]);
         assert_eq!(next(&mut one).await, "down 2");
-        // Connections are attempted repeatedly, in vain.
+        // Meanwhile connections are attempted in vain.
         assert!(timeout(Duration::from_secs(1), next(&mut one)).await.is_err());
         cut.send_replace(false);
         assert_eq!(next(&mut one).await, "up 2", "and no earlier message");

@@ -26,7 +26,6 @@ pub struct Plan {
 }
 
 impl Workload {
-    /// Runs the present number of clients, until its sender is dropped.
     pub async fn live(mut self, service: &Service, number: usize) {
         let (mut clients, mut all) = (JoinSet::new(), Vec::new());
         loop {
@@ -35,7 +34,7 @@ impl Workload {
                 let label = format!("job {number}.{}", all.len() + 1);
                 all.push(clients.spawn(request_and_release(service.clone(), label, self.plan.clone())));
             }
-            // Surplus clients release or withdraw immediately.
+            // Surplus clients withdraw or release immediately.
             all.drain(many..).for_each(|client| client.abort());
             if self.many.changed().await.is_err() {
                 return;
@@ -44,26 +43,23 @@ impl Workload {
     }
 }
 
-/// Runs one client until its peer stops.
 async fn request_and_release(service: Service, label: String, plan: Plan) {
     let mut rng = Rng::new(service.me().get() ^ Key::of(label.as_bytes()).get() as u64);
     let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
     loop {
         pause(&mut rng, plan.think).await;
-        // The first resource is requested most, so that it has a longer queue.
         let name = &*plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
         match service.acquire(Request::new(name).label(&*label)).await {
             Ok(grant) => {
                 plan.grants.fetch_add(1, Ordering::Relaxed);
                 tokio::select! {
                     () = pause(&mut rng, plan.hold) => {}
-                    // Stop: the slot may be granted to another client.
                     () = grant.lost() => {}
                 }
                 _ = grant.release().await;
             }
             Err(peerlock::Error::Stopped) => return,
-            // No session, which the page shows: pause and try again.
+            // There is no session, which the page shows. Retries after a pause.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Collects the evidence of `peerlock doctor`, without starting or changing anything.
+//! Collects the evidence for `peerlock doctor`. Starts and changes nothing.
 
 use std::fs;
 use std::io;
@@ -18,39 +18,36 @@ use crate::client::AgentArgs;
 use crate::dir::{self, Occupant};
 use crate::{Error, Result, start};
 
-/// The time for an answer of the registry, and half of that for an answer of the agent.
+/// How long to wait for an answer of the registry; the agent has half of that.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The least time between two clock readings, of which a reading takes less than 0.01 %.
+/// The shortest time between two readings of the clocks. A reading takes less than 0.01 % of it.
 const MEASURED: Duration = Duration::from_millis(100);
-/// How many stalled resources are queried. A query may take two seconds.
+/// How many stalled resources are queried. Each query may take two seconds.
 const MOST_ASKED: usize = 20;
 
 pub struct Evidence {
     pub agent: AgentState,
-    /// `None` if the agent is on another machine.
     pub dir: Option<Dir>,
-    /// `None` if the agent is on another machine.
+    /// `dir` and `rates` are `None` if the agent is on another machine.
     pub rates: Option<Rates>,
 }
 
 /// By how much the system clock, disciplined by NTP, is faster than the hardware clock.
 #[derive(Clone, Copy)]
 pub struct Rates {
-    /// At present, in millionths.
     pub now: i64,
-    /// On average over `uptime`, in millionths.
+    /// On average over `uptime`. Both are in millionths.
     pub average: i64,
     pub uptime: Duration,
 }
 
 pub enum AgentState {
     Running(Box<Running>),
-    /// It exists without a valid answer.
     Unresponsive {
         endpoint: String,
         why: String,
     },
-    /// It does not exist, or this user may not use it.
+    /// The agent does not exist, or this user may not use it.
     Absent {
         why: Option<String>,
     },
@@ -61,23 +58,21 @@ pub struct Running {
     pub about: AgentView,
     pub cluster: ClusterView,
     pub resources: std::result::Result<Vec<ResourceView>, Refusal>,
-    /// Errors of queries for stalled resources.
     pub stalled: Vec<(String, Refusal)>,
 }
 
 pub struct Dir {
     pub path: PathBuf,
     pub exists: bool,
-    /// The last agent, and whether it is still running.
+    /// The last agent; `is_taken` if it is still running.
     pub last: Option<Occupant>,
     pub is_taken: bool,
     pub is_drained: bool,
-    /// Remains only after an agent that was killed.
+    /// An agent leaves its socket only if it is killed.
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
-    /// The size of the registry file, and its damage if no agent is running.
+    /// The size of the registry file, and its damage unless an agent is running.
     pub registry: Option<(u64, Option<String>)>,
-    /// Why this user cannot write to it.
     pub unwritable: Option<io::Error>,
     /// In bytes.
     pub free: Option<u64>,
@@ -91,7 +86,7 @@ pub async fn collect(agent: &AgentArgs) -> Result<Evidence> {
     };
     let (endpoint, why) = match endpoint {
         Ok(endpoint) => (endpoint, None),
-        // Another user's agent, which this user may not use or which is not running.
+        // Another user's agent, which is not running or which this user may not use.
         Err(error @ (Error::Peerlock(_) | Error::ForeignAgent { .. } | Error::SystemAgentDown { .. })) => {
             (None, Some(error.to_string()))
         }
@@ -122,7 +117,7 @@ async fn rates(started: Reading) -> Rates {
 
 async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     let endpoint = endpoint.to_string();
-    // The agent needs longer to answer while it notices a lost quorum.
+    // An agent takes longer to answer when it notices that there is no quorum.
     let late = || Refusal::Refused {
         class: Class::Unavailable,
         message: format!("the voters have not answered for {} s", PATIENCE.as_secs()),
@@ -150,7 +145,6 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     }
 }
 
-/// Queries resources that the registry has reported as recovering.
 async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> {
     let recovering = all.iter().filter(|resource| resource.recovering).take(MOST_ASKED);
     let asked = recovering.map(async |resource| {
@@ -163,7 +157,6 @@ async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> 
 fn inspect(path: &Path, is_running: bool) -> Dir {
     let last = dir::last(path);
     let registry = fs::metadata(path.join("registry")).ok().map(|file| {
-        // A running agent writes to it.
         let bytes = if is_running { None } else { fs::read(path.join("registry")).ok() };
         let damage = bytes.and_then(|bytes| peerlock_registry::file::read(&bytes).err());
         (file.len(), damage.map(|damage| damage.to_string()))

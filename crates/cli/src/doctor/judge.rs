@@ -1,4 +1,4 @@
-//! Derives the findings from the evidence. Pure, for tests of every finding.
+//! Derives the findings from the evidence, without side effects, so that every finding is tested.
 
 use std::time::Duration;
 
@@ -8,21 +8,18 @@ use peerlock_types::roughly;
 use super::evidence::{AgentState, Dir, Evidence, Rates, Running};
 use super::{Finding, Level};
 
-/// Below this much free space: a warning.
 const LITTLE: u64 = 256 << 20;
-/// Below this much free space: bad.
 const NOTHING: u64 = 16 << 20;
-/// The longest recovery that an expired session explains.
+/// The longest recovery that the expiry of a session explains.
 const LONG: Duration = Duration::from_secs(120);
 
-/// The deviation of the system clock from the hardware clock, in millionths, that a correction by NTP explains.
+/// The deviation of the system clock from the hardware clock, in millionths, that NTP may cause by a correction.
 const SLEWED: u64 = 1000;
-/// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). Averaged over at least a day:
-/// within a shorter time, a correction of a minute is a large part.
+/// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). Judged from the average over a day
+/// at least, since a correction of a minute is much of a shorter time.
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// Returns all findings, most general first.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![agent(&evidence.agent, evidence.dir.as_ref())];
     if let AgentState::Running(running) = &evidence.agent {
@@ -61,7 +58,6 @@ fn listed<T>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> St
     all.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a host and for how long it has been down.
 fn away(peer: &PeerView) -> String {
     format!("{} for {}", called(peer), roughly(peer.since))
 }
@@ -182,13 +178,12 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
     findings
 }
 
-/// Reports a registry that has halted or lost confirmed data.
 fn registry(Running { about, .. }: &Running) -> Option<Finding> {
     let fault = about.health.registry_fault.clone()?;
     Some(finding(Level::Bad, "registry", fault))
 }
 
-/// Reports hosts of other clusters that grant slots of the same names.
+/// Reports hosts of other clusters, which grant slots of the same names.
 fn others(Running { about, .. }: &Running) -> Vec<Finding> {
     let ours = about.program.data_dir.as_deref().unwrap_or("the data directory");
     let finding = |other: &OtherCluster| {
@@ -216,7 +211,6 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     let voters: Vec<&PeerView> = cluster.peers.iter().filter(votes).collect();
     let (up, gone): (Vec<&PeerView>, Vec<&PeerView>) = voters.iter().partition(|peer| peer.up);
     let name = |peer: &PeerView| match peer.voter {
-        // The role of the leader is known only while it is connected.
         Voter::Leads if peer.up => format!("{} (leads)", called(peer)),
         _ => called(peer),
     };
@@ -346,7 +340,7 @@ fn rate(Rates { now, average, uptime }: Rates) -> Finding {
     }
 }
 
-/// Reports the secret, and during a rotation the hosts without the new one.
+/// Reports the secret; during a rotation also the hosts without the new one.
 fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
     let secret = about.secret.as_ref()?;
     let file = &secret.file;
@@ -370,7 +364,6 @@ fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
     })
 }
 
-/// Reports the data directory of an agent that is not running.
 fn left_behind(dir: &Dir) -> Vec<Finding> {
     let path = dir.path.display();
     if !dir.exists {
@@ -415,7 +408,7 @@ fn disk(dir: &Dir) -> Finding {
     if let Some(error) = &dir.unwritable {
         let what = format!("{path} cannot be written: {error}");
         return match error.kind() {
-            // The agent's user may have more rights than this one.
+            // The agent's user may have more permissions than this one.
             std::io::ErrorKind::PermissionDenied => {
                 advice(Level::Warn, "disk", what, "Run this as the agent's user or as root to check it.")
             }

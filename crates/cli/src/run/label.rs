@@ -7,8 +7,8 @@ use peerlock_types::is_hidden;
 
 const LONGEST: usize = 100;
 
-/// Returns the user, the host and the program: `ada@host: rsync`. The arguments are omitted because they may contain a
-/// password, and all members see the label.
+/// Returns user, host and program: `ada@host: rsync`. Omits the arguments, which may contain a password, since all
+/// members see the label.
 pub fn of(command: &[OsString]) -> String {
     let user = match User::from_uid(geteuid()) {
         Ok(Some(user)) => user.name,
@@ -21,7 +21,6 @@ pub fn of(command: &[OsString]) -> String {
     })
 }
 
-/// Returns the text as one line of limited length.
 fn shortened(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     match line.char_indices().nth(LONGEST) {

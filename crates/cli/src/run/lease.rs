@@ -10,38 +10,35 @@ use std::time::Duration;
 
 use peerlock_supervise::Moment;
 
-/// The duration of a lease, and the parts of it that are reserved for stopping.
+/// The duration of a lease, and its parts that are reserved for stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// The validity without renewal.
     pub ttl: Duration,
-    /// The time between SIGTERM and the end of the lease.
     pub grace: Duration,
-    /// The time between SIGKILL and the end of the lease, in which the killed process exits.
+    /// The time between SIGKILL and the end of the lease, for the killed process to exit.
     pub margin: Duration,
 }
 
 impl LeaseTimes {
-    /// The grace period is a fifth of the lease by default, the margin a twentieth.
+    /// The grace is a fifth of the lease by default, the margin a twentieth.
     pub fn new(ttl: Duration, grace: Option<Duration>) -> Self {
         let margin = ttl / 20;
         Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
     }
 
-    /// Limits the lease to `valid`, the remaining session of the agent. The grace period shrinks to leave time for the
-    /// next renewal.
+    /// Limits the lease to `valid`, the remaining session of the agent. The grace shrinks to leave time for the next
+    /// renewal.
     pub fn within(self, valid: Duration) -> Self {
         let ttl = self.ttl.min(valid);
         let margin = ttl / 20;
         Self { ttl, grace: self.grace.min(ttl / 3).max(margin), margin }
     }
 
-    /// Returns when the command must have exited, for a lease requested at `asked` and valid for `valid` from then.
+    /// Returns when the command must have exited, if the lease is valid for `valid` from `asked`.
     pub fn end(&self, asked: Moment, valid: Duration) -> Moment {
         asked + valid.saturating_sub(self.margin)
     }
 
-    /// Returns the time between SIGTERM and SIGKILL.
     pub fn time_to_stop(&self) -> Duration {
         self.grace.saturating_sub(self.margin)
     }

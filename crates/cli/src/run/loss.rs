@@ -1,4 +1,4 @@
-//! Reports why a slot was lost, once and before the consequences.
+//! Reports why a slot was lost, once.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,14 +8,12 @@ use peerlock_types::roughly;
 
 use super::show::Show;
 
-/// The reasons for a loss, collected while the command runs.
 pub struct Loss<'a> {
     show: &'a Show,
-    /// The agent that granted the slot. `None` if the peer is in this process.
+    /// The agent that granted the slot; `None` if a peer in this process has.
     endpoint: Option<String>,
     why: RefCell<Option<Error>>,
     notified: Cell<bool>,
-    /// When the last confirmed renewal was sent.
     renewed: Cell<Moment>,
     is_absent: Cell<bool>,
 }
@@ -30,7 +28,6 @@ impl<'a> Loss<'a> {
         Self { show, endpoint, why: RefCell::default(), notified, renewed: Cell::new(Moment::now()), is_absent }
     }
 
-    /// Records that a renewal sent at `asked` was confirmed.
     pub fn renewed(&self, asked: Moment) {
         self.renewed.set(asked);
         self.is_absent.set(false);
@@ -40,12 +37,11 @@ impl<'a> Loss<'a> {
         self.is_absent.set(true);
     }
 
-    /// Records the reason. [`Loss::notify`] reports it after the command was sent a signal.
+    /// Records the reason. [`Loss::notify`] reports it after the command was signalled.
     pub fn received(&self, why: Error) {
         self.why.replace(Some(why));
     }
 
-    /// Reports the reason, or the missing renewals, once.
     pub fn notify(&self) {
         if !self.notified.replace(true) {
             self.show.lost(&self.why.take().unwrap_or_else(|| self.missing_renewals()));

@@ -31,7 +31,6 @@ impl Show {
         Self::Terminal(WaitingLine::new())
     }
 
-    /// Reports the address of a peer in this process.
     pub fn listening(&self, here: &LocalPeer, name: &str) {
         match self {
             Self::Machine => notify(&json!({ "listening": here.peer.address().to_string() })),
@@ -48,7 +47,6 @@ impl Show {
         }
     }
 
-    /// Updates the waiting line until this is dropped.
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         match self {
             Self::Terminal(line) => line.live(client, name).await,
@@ -82,14 +80,12 @@ impl Show {
         }
     }
 
-    /// Reports the exit code of the command.
     pub fn ended(&self, code: u8) {
         if let Self::Machine = self {
             notify(&json!({ "ended": code }));
         }
     }
 
-    /// Reports an error before the start of the command.
     pub fn failed(&self, error: &Error, code: u8) {
         match self {
             Self::Machine => notify(&json!({ "failed": { "code": code, "message": error.to_string() } })),
@@ -98,7 +94,6 @@ impl Show {
     }
 }
 
-/// Returns the commands by which others join this peer.
 fn invitation(here: &LocalPeer, name: &str) -> String {
     let (local, address) = (on_this_machine(here.peer.address()), here.address());
     let local = format!("listening at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");

@@ -11,7 +11,7 @@ use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
-/// Interval of redraws, and after how many redraws the holder is queried.
+/// The interval of redraws, and the number of redraws between queries for the holder.
 const TICK: Duration = Duration::from_secs(1);
 const ASKED: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -36,14 +36,12 @@ impl WaitingLine {
         self.draw(name);
     }
 
-    /// Redraws the line until this is dropped.
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         let mut tick = 0u32;
         loop {
-            // Most requests are granted at once: draw nothing before there is a position.
+            // Most requests are granted at once: nothing is drawn before there is a position.
             if self.progress.get().is_some() {
                 if tick % ASKED == 1 {
-                    // If the query fails, the previous holder remains.
                     if let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await {
                         self.holder.replace(longest_holder(&details));
                     }
@@ -55,7 +53,6 @@ impl WaitingLine {
         }
     }
 
-    /// Draws the line, unless the shell owns the terminal.
     fn draw(&self, name: &str) {
         if is_in_background() {
             return;
@@ -74,7 +71,7 @@ impl WaitingLine {
     }
 }
 
-/// Returns whether another process group is in the foreground of the terminal.
+/// Returns whether another process group, such as the shell, is in the foreground of the terminal.
 fn is_in_background() -> bool {
     tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != getpgrp())
 }
@@ -92,7 +89,7 @@ fn line(name: &str, progress: Progress, waited: Duration, holder: Option<&str>) 
     format!("peerlock: waiting for {name}: {ahead}{expected}{waited}{holder}")
 }
 
-/// Returns the longest holder, for how long it has held, and the number of other holders.
+/// Describes the longest holder, for how long it has held, and the number of other holders.
 fn longest_holder(details: &ResourceDetails) -> Option<String> {
     let held = || details.holders.iter().filter(|slot| !slot.free);
     let age = |slot: &&SlotView| slot.client.as_ref().map(|client| client.age);
@@ -102,7 +99,7 @@ fn longest_holder(details: &ResourceDetails) -> Option<String> {
         count => format!(" and {} more", count - 1),
     };
     let Some(client) = &slot.client else { return Some(format!("a client on {}{others}", visible(&slot.host))) };
-    // A default label contains the host.
+    // A default label names the host.
     let names_host = slot.host.is_empty() || client.label.contains(&slot.host);
     let on = if names_host { String::new() } else { format!(" on {}", slot.host) };
     Some(format!("{}{} for {}{others}", visible(&client.label), visible(&on), roughly(client.age)))

@@ -13,13 +13,12 @@ pub struct Browser {
     port: u16,
     session: String,
     process: String,
-    /// Removed after the browser.
+    /// Dropped after the browser.
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts a browser, and installs it if it is missing and this is possible. Otherwise the test is skipped, or fails
-    /// in CI (`PEERLOCK_CI=1`).
+    /// Starts a browser, installing it if possible. Without one the test is skipped, or fails in CI (`PEERLOCK_CI=1`).
     pub fn start() -> Option<Self> {
         if !is_installed() {
             let missing = "there is no Chromium to show the page: apt-get install chromium chromium-driver";
@@ -62,7 +61,6 @@ impl Browser {
         self.post("window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// Returns the warnings and errors of the console since the last call.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({ "type": "browser" }));
         let all = log.as_array().unwrap().iter();
@@ -91,7 +89,7 @@ impl Browser {
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )?;
-        // The driver leaves the connection open: the header has the length.
+        // The driver does not close the connection, so the header's length counts.
         let mut answer = BufReader::new(stream);
         let mut length = 0;
         for line in answer.by_ref().lines() {
@@ -109,7 +107,6 @@ impl Browser {
     }
 }
 
-/// Returns whether browser and driver are installed, after an attempt to install them.
 fn is_installed() -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap();

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use browser::Browser;
 use serde_json::Value;
 
-/// Longer than any step on a machine with ten times the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Demo {
     process: Child,
     output: BufReader<ChildStdout>,
     page: String,
-    /// Contains what a killed demo leaves behind.
+    /// The directory of files that a killed demo leaves behind.
     dir: tempfile::TempDir,
 }
 
@@ -36,7 +35,6 @@ impl Demo {
         Self { process, output, page, dir }
     }
 
-    /// Sends a signal, and returns the exit status and the rest of the output.
     fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -139,16 +137,16 @@ fn page_shows_the_running_demo() {
     shows_all(&browser);
 }
 
-/// The killed peer's slots are recreated. No client releases a slot here.
+/// No client releases a slot here, so the killed peer's slots are recreated.
 #[test]
 fn slots_of_a_killed_peer_are_recreated() {
     let Some(browser) = Browser::start() else { return };
-    // The hold times are random: with a mean of ten minutes, one of three clients would release within ten seconds in
-    // every twentieth run.
+    // Hold times are random: with a mean of ten minutes, one of three clients would release within ten seconds in every
+    // twentieth run.
     let demo = Demo::start(&["--hold", "1000h", "--think", "50ms", "--for", "300s"]);
     browser.open(&demo.page);
     wait_for(&browser, "three clients hold slots", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3");
-    // The page records what is visible for seconds only.
+    // Records what the page shows for some seconds only.
     browser.run(
         "window.most = 0; new MutationObserver(() => {const [lost, all] = ['.token.lost', '.token'].map((what) => \
          document.querySelectorAll(`.tokens ${what}`).length);window.most = Math.max(window.most, lost, all > 3 ? 99 : \
@@ -204,7 +202,7 @@ fn controls_of_a_peer_act_and_are_undone() {
         let button = format!("all('[aria-label=\"one more: {of}\"]')[0]");
         browser.run(&format!("{HELP} {button}.focus(); {button}.click()"));
         wait_for(&browser, of, &format!("text('#{id}') === '{now}'"));
-        // The focus could be lost only when the page is redrawn.
+        // Only a redraw of the page could lose the focus.
         browser.run("return new Promise(requestAnimationFrame)");
         assert_eq!(value(&browser, &format!("document.activeElement === {button}")), true, "the focus remains: {of}");
     }
@@ -216,7 +214,6 @@ fn controls_of_a_peer_act_and_are_undone() {
 fn resource_is_found_by_search_and_by_address() {
     let Some(browser) = Browser::start() else { return };
     let demo = Demo::start(&["--peers", "3", "--resources", "64", "--for", "300s"]);
-    // The fragment already contains the token.
     let (_, token) = demo.page.split_once('#').unwrap();
     browser.open(&format!("{}&name=deploy-4", demo.page));
     let chosen =

@@ -1,4 +1,4 @@
-//! Five machines start at once, while the connection between {1, 2} and {3, 4, 5} is missing at first.
+//! Five machines start at once, while {1, 2} and {3, 4, 5} cannot connect at first.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ async fn first_boot_in_a_partition_creates_one_cluster() {
     }
 }
 
-/// All members are killed and start again in a partition: at most one side continues, and a grant of before is not
-/// granted again.
+/// All members are killed and start again in a partition. At most one side continues, and no earlier grant is given
+/// again.
 #[tokio::test]
 async fn boot_in_a_partition_continues_on_one_side() {
     let Some(network) = network(5) else { return };
@@ -75,7 +75,7 @@ async fn boot_in_a_partition_continues_on_one_side() {
         voted(&agents, 3).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         network.split(&FAR);
-        // Alternately with the same command and without --join.
+        // Alternately with the same command, and without --join.
         let launch_on = if round % 2 == 0 { World::relaunch_as_before } else { World::relaunch };
         let started = agents.into_iter().map(|agent| launch_on(&world, agent)).collect();
         agents = answers(&world, started).await;

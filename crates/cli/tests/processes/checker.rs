@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Times are nanoseconds of one clock that all processes read. A client reads it after the grant and before the
-//! release, so the stay in the log lies within the time of the grant.
+//! release, so a stay in the log lies within the time of the grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +23,8 @@ struct Stay {
     fencing: u64,
     slot: u32,
     from: u64,
-    /// The end: the release, the end of the lease, or the kill. `u64::MAX` if none of them is in the log.
+    /// The release, the end of the lease, or the kill; `u64::MAX` if the log has none of them.
     to: u64,
-    /// The end of the lease without a further renewal.
     lease: u64,
     /// When the client requested the slot, and when it received its first position.
     asked: Option<u64>,
@@ -35,11 +34,9 @@ struct Stay {
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub struct Summary {
     pub entries: BTreeMap<u64, usize>,
-    /// For each slot lost before its release, the client.
     pub lost: Vec<u64>,
-    /// Clients that failed and continued, and the reason.
     pub failed: Vec<(u64, String)>,
-    /// Clients that failed and exited, and the reason.
+    /// Clients that failed and exited, with the reason. Those in `failed` continued.
     pub errors: Vec<(u64, String)>,
 }
 
@@ -59,7 +56,7 @@ pub struct Log {
     summary: Summary,
     lines: usize,
     last: BTreeMap<u64, usize>,
-    /// For each pending request, its time and the time of the first position.
+    /// By client: when it sent its pending request, and when it received its first position.
     asked: BTreeMap<u64, (u64, Option<u64>)>,
     killed: BTreeMap<u64, u64>,
 }
@@ -69,7 +66,7 @@ impl Log {
         text.lines().try_for_each(|line| self.line(line))
     }
 
-    /// Returns the actions so far, without checking them. A frozen client reports a lost slot only after it continues.
+    /// Returns the actions so far, unchecked. A frozen client reports a lost slot only after it continues.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
@@ -110,7 +107,7 @@ impl Log {
             }
             "killed" => drop(self.killed.insert(client, time)),
             "failed" | "error" => {
-                // Without a pending request the release has failed: the client held the slot until its lease expired.
+                // Without a pending request, a release has failed: the client held the slot until its lease expired.
                 if self.asked.remove(&client).is_none() {
                     self.ends_with_its_lease(client);
                 }
@@ -129,12 +126,11 @@ impl Log {
         }
     }
 
-    /// Returns the stays by their beginning. To be called when all lines are read.
     fn stays(&self) -> Vec<Stay> {
         let mut stays = self.stays.clone();
         for stay in stays.iter_mut().filter(|stay| stay.to == u64::MAX) {
             if let Some(time) = self.killed.get(&stay.client) {
-                // It may have acquired the slot between the line in the log and the kill.
+                // The client may have acquired the slot between the line in the log and the kill.
                 stay.to = stay.from.max(*time);
             }
         }
@@ -142,8 +138,8 @@ impl Log {
         stays
     }
 
-    /// Checks the stays: at any time at most `slots`, and one in each slot; fencing numbers that are unique and
-    /// increase per slot.
+    /// Checks that at any time at most `slots` stays overlap, and at most one in each slot; and that fencing numbers
+    /// are unique and increase per slot.
     pub fn check(&self, slots: usize) -> Result<(), String> {
         let stays = self.stays();
         let (mut observed, mut last) = (BTreeSet::new(), BTreeMap::<u32, Stay>::new());
@@ -191,7 +187,7 @@ impl Log {
         self.stays.iter().filter_map(|stay| Some(stay.from - stay.asked?)).max().unwrap_or_default()
     }
 
-    /// Returns the longest time without a grant, and the longest in which one slot was free, in nanoseconds.
+    /// Returns the longest time without a grant, and the longest time for which a slot was free, in nanoseconds.
     pub fn standstills(&self) -> (u64, u64) {
         let stays = self.stays();
         let all = stays.windows(2).map(|pair| pair[1].from - pair[0].from).max().unwrap_or_default();
@@ -205,8 +201,8 @@ impl Log {
         (all, longest)
     }
 
-    /// Returns, for each grant after a known position, the number of earlier grants to clients that asked after that
-    /// position was known.
+    /// Returns for each grant how many earlier grants went to clients that had requested after this one's position was
+    /// known.
     pub fn passed(&self) -> Vec<usize> {
         let stays = self.stays();
         let started: Vec<u64> = stays.iter().map(|stay| stay.from).collect();
@@ -221,7 +217,7 @@ impl Log {
 }
 
 fn at_most(slots: usize, stays: &[Stay]) -> Result<(), String> {
-    // A stay that ends when another begins does not overlap it.
+    // Stays that touch do not overlap.
     let mut changes: Vec<(u64, i32, usize)> = Vec::new();
     for (index, stay) in stays.iter().enumerate().filter(|(_, stay)| stay.from < stay.to) {
         changes.push((stay.from, 1, index));
@@ -281,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Lines are written in nearly, but not exactly, the order of their times.
+    /// Lines are written almost in the order of their times.
     #[test]
     fn times_determine_the_order_of_lines() {
         let late = "enter 10 1 5 0 99\nenter 21 2 6 0 99\nleave 20 1 5 0\n";
@@ -290,7 +286,7 @@ mod tests {
         assert!(check(over, 1).is_err());
     }
 
-    /// As measured by `benches/agents.rs`. A gap lies between different clients of one slot, within the period.
+    /// As `benches/agents.rs` measures it: a gap lies within the period, between different clients of one slot.
     #[test]
     fn gap_is_between_two_clients_of_one_slot() {
         let mut log = Log::default();
@@ -332,7 +328,7 @@ mod tests {
         let line = "ask 10 1\nask 11 2\nwaits 12 1 0\nwaits 13 2 1\n";
         let fair = "enter 20 1 5 0 99\nleave 21 1 5 0\nenter 22 2 6 0 99\nleave 23 2 6 0\n";
         assert_eq!(read(&format!("{line}{fair}")), (vec![1, 2], vec![0, 0]));
-        // Both had asked before either had a position: their order is undetermined.
+        // Both had requested before either had a position, so their order is undetermined.
         let other = "enter 20 2 5 0 99\nleave 21 2 5 0\nenter 22 1 6 0 99\nleave 23 1 6 0\n";
         assert_eq!(read(&format!("{line}{other}")), (vec![2, 1], vec![0, 0]));
         let late = "ask 14 3\nenter 20 3 5 0 99\nleave 21 3 5 0\nenter 22 1 6 0 99\nleave 23 1 6 0\n";

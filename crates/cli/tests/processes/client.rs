@@ -1,4 +1,4 @@
-//! The clients: this test program, started again with a task in its environment.
+//! The clients: this test program, started with a task in its environment.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -18,11 +18,11 @@ pub struct Task {
     pub slots: u32,
     pub ttl: Duration,
     pub stay: Duration,
-    /// How often it acquires a slot, unless a file `stop` is beside the log.
+    /// How often it acquires a slot, unless a file `stop` appears beside the log.
     pub entries: u64,
-    /// Whether the grant is bound to the connection, or detached.
+    /// Whether its grants are bound to a connection; otherwise they are detached.
     pub hold: bool,
-    /// Whether it continues after an error, also while its agent is absent.
+    /// Whether it continues after an error, even while its agent is absent.
     pub persists: bool,
 }
 
@@ -49,7 +49,7 @@ impl Task {
     }
 }
 
-/// Returns the time of a clock that all processes of the machine share, and that continues while they are frozen.
+/// Returns the time of a clock that all processes of the machine share, and that also runs while they are frozen.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
@@ -65,7 +65,7 @@ fn open(log: &Path) -> File {
 
 const RETRY: Duration = Duration::from_millis(50);
 
-/// No test, but the main function of a client.
+/// Not a test, but the main function of a client.
 #[test]
 fn client() {
     if is_client() {
@@ -126,7 +126,7 @@ impl TaskRun {
         Ok(())
     }
 
-    /// Acquires and releases a slot once. Returns false if the slot was lost before its use.
+    /// Acquires and releases a slot once. Returns false if the slot was lost before it was used.
     async fn enter(&mut self) -> Result<bool, Error> {
         let (asked, number) = (now(), self.task.number);
         self.write(&format!("ask {asked} {number}"));
@@ -155,7 +155,7 @@ impl TaskRun {
         let ttl = ttl.as_nanos() as u64;
         let mut until = asked + ttl;
         if now() + ttl / 2 > until {
-            // After a long wait the beginning of the lease is unknown.
+            // After a long wait, the beginning of the lease is unknown.
             let before = now();
             match self.agent.renew(NAME, grant).await {
                 Ok(ttl) => until = before + ttl.as_nanos() as u64,
@@ -201,7 +201,7 @@ impl TaskRun {
                     self.write(&format!("renewed {before} {number} {fencing} {slot} {until}"));
                 }
                 Err(Error::Lost) => return,
-                // Without a reply the last confirmed lease counts.
+                // Without a reply, the last confirmed lease counts.
                 Err(_) => {}
             }
         }

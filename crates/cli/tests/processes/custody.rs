@@ -1,5 +1,5 @@
-//! Agents are killed, frozen and started again with their data directories. No slot is lost or held twice. `ROUNDS=100`
-//! repeats each test; the default is twice.
+//! Agents are killed, frozen and restarted with their data directories. No slot is lost or held twice. `ROUNDS=100`
+//! repeats each test that often, instead of twice.
 
 use std::time::Duration;
 
@@ -98,8 +98,8 @@ async fn index_of(agents: &[Agent], victim: Victim) -> usize {
     .await
 }
 
-/// Kills agents, or freezes them for longer than their session, one at a time and two at once. Clients elsewhere are
-/// served again; the victims' clients are when their agents are back.
+/// Kills agents, or freezes them for longer than their session, one at a time and two at once. Clients of the other
+/// agents are served again meanwhile, and those of the victims when their agents are back.
 async fn others_continue(freeze: bool) {
     let mut world = World::new(2, Duration::from_secs(60), BRIEF);
     (world.session, world.persists) = (Some(SESSION), true);

@@ -19,7 +19,6 @@ async fn finish(world: &World, clients: &mut [Process]) -> Summary {
     world.check()
 }
 
-/// Returns slot and fencing number of a client whose last line in the log is `enter`.
 fn slot_of(world: &World, client: u64) -> Option<(u64, u64)> {
     let log = std::fs::read_to_string(world.log()).unwrap_or_default();
     let number = client.to_string();
@@ -48,7 +47,6 @@ async fn killed_clients_free_slots_and_positions_at_once() {
     assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
 }
 
-/// Removes from these clients one that holds a slot, frozen.
 async fn frozen_holder(world: &World, clients: &mut Vec<Process>) -> Process {
     let inside = until("a frozen holder", async || {
         for (index, client) in clients.iter().enumerate() {
@@ -64,8 +62,7 @@ async fn frozen_holder(world: &World, clients: &mut Vec<Process>) -> Process {
     clients.swap_remove(inside)
 }
 
-/// Of a holder and two waiters, the first waiter is killed, then the holder. Only the second waiter is granted the
-/// slot.
+/// Of a holder and two waiters, the first waiter is killed, then the holder. Only the second waiter acquires the slot.
 #[tokio::test]
 async fn killed_waiter_and_killed_holder_are_skipped() {
     let mut world = World::new(1, AN_HOUR, AN_HOUR);
@@ -130,8 +127,8 @@ async fn frozen_clients_lose_their_slots_with_their_leases() {
     assert!(clients.iter().all(|client| summary.of(client.number) > 1), "all of them continue: {summary:?}");
 }
 
-/// Agents leave and join; clients of the remaining agents are not affected. One of the leaving agents is a voter: while
-/// two voters were missing, the others would wait until one is back or replaced, which takes a minute.
+/// Agents leave and join. Clients of the other agents are not affected. Only one of the leaving agents is a voter:
+/// without two voters, the others would wait for a minute, until one is back or replaced.
 #[tokio::test]
 async fn leaving_agents_do_not_disturb_others() {
     let mut world = World::new(3, AN_HOUR, BRIEF);

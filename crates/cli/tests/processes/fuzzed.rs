@@ -1,5 +1,5 @@
-//! A member that sends malformed messages to real agents on real sockets. The generator, and the same test in virtual
-//! time: `fuzz.rs` and `node/tests/fuzzed.rs` of `peerlock-node`.
+//! A member that sends malformed messages to real agents on real sockets. `peerlock-node` has the generator, and the
+//! same test in virtual time: `fuzz.rs` and `node/tests/fuzzed.rs`.
 //!
 //! `FUZZ_SECONDS=1800` sets the duration of each of the two tests.
 
@@ -15,10 +15,10 @@ use peerlock_service::{PeerId, RealNetwork, Service};
 
 use super::world::{ANY_PORT, ENDLESS, World, metric};
 
-/// The limit of additional memory of an agent, in bytes: twice the limit per host.
+/// The limit of an agent's additional memory, in bytes: twice the limit per host.
 const MOST_MORE: u64 = 60 << 20;
 
-/// A network of a regular node, which also sends generated frames.
+/// The network of a regular node, which also sends generated frames.
 struct Fuzzing {
     inner: RealNetwork,
     fuzzer: Arc<Mutex<Fuzzer>>,
@@ -72,7 +72,7 @@ impl Transport for Fuzzing {
                 continue;
             };
             match event.as_ref()? {
-                // Frames are accepted after the handshake of both sides, which takes a moment.
+                // Frames are accepted only after the handshake of both sides.
                 NetEvent::Up { peer, epoch, .. } => _ = self.links.insert(*peer, *epoch),
                 NetEvent::Down { peer, .. } => _ = self.links.remove(peer),
                 NetEvent::Message { bytes, .. } => self.fuzzer.lock().unwrap().receive(bytes),
@@ -87,8 +87,8 @@ impl Transport for Fuzzing {
     }
 }
 
-/// Runs three agents and the fuzzing member. With `spared`, it leaves one resource and the registry alone, and clients
-/// of that resource must be served.
+/// Runs three agents and the fuzzing member. With `spared`, that member sends nothing about one resource and the
+/// registry, and clients of the resource must be served.
 async fn among_agents(spared: bool) {
     let seconds = std::env::var("FUZZ_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
     let mut world = World::new(1, Duration::from_secs(60), Duration::from_millis(1));
@@ -107,7 +107,7 @@ async fn among_agents(spared: bool) {
     let net = Net::start(Config::new(ANY_PORT), Identity::generate(), secret).await.unwrap();
     let network = Fuzzing { inner: RealNetwork::new(net), fuzzer: fuzzer.clone(), links: BTreeMap::new() };
     let builder = agents.iter().fold(Service::builder(), |builder, agent| builder.join(agent.address.to_string()));
-    // Its own messages may prevent it from joining.
+    // The member's own messages may prevent it from joining.
     let started = tokio::spawn(builder.start(network));
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;

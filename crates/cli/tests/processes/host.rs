@@ -1,4 +1,4 @@
-//! One host: commands find or start its agent in any order, and a slot never has two holders.
+//! Commands of one host find or start its agent in any order, and a slot never has two holders.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -69,7 +69,7 @@ async fn run_at_a_stopped_agent_respects_holders_elsewhere() {
     first.wait().unwrap();
 }
 
-/// Another user, as in cron, uses the machine's agent if permitted, and otherwise gets an error. The mount namespace
+/// Another user, as in cron, can use the machine's agent if permitted, and gets an error otherwise. The mount namespace
 /// has its own `/run`.
 #[tokio::test]
 async fn other_user_needs_the_socket_group_of_the_agent() {
@@ -182,7 +182,6 @@ async fn held_and_acquired_slots_outlive_a_killed_agent() {
         assert!(lines.next().await.is_err(), "the connection ended with the agent");
         agent = machine.agent(&[]);
         until("another agent", async || api.about().await.ok()).await;
-        // The agent knows both grants before their clients return.
         for name in ["held", "acquired"] {
             until("an answer", async || match api.show(name).await.ok()?.holders[0].free {
                 false => Some(()),
@@ -213,7 +212,7 @@ async fn held_and_acquired_slots_outlive_a_killed_agent() {
     agent.wait().unwrap();
 }
 
-/// Creates a copy of the program that reports another commit, instead of a second build, which would take minutes.
+/// Creates a copy of the program that reports another commit. A second build would take minutes.
 pub fn second_build(at: &Path) -> String {
     let mut program = fs::read(env!("CARGO_BIN_EXE_peerlock")).unwrap();
     let commit = env!("PEERLOCK_COMMIT");

@@ -1,4 +1,4 @@
-//! `kill -9` of a `run` with a waiter behind it: all processes of its command are dead before the waiter is granted the
+//! `kill -9` of a `run` with a waiter behind it: all processes of its command are dead before the waiter acquires the
 //! slot. Other processes occupy all cores, which delays the guard. `ROUNDS=300` repeats it.
 
 use std::fs;
@@ -21,15 +21,15 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X', 'x']))
 }
 
-/// Waits on `hold` with as little delay as possible. Reports the queued request, and returns whether this process was
-/// still alive at the grant.
+/// Waits on `hold` with as little delay as possible. Reports when the request is queued, and returns whether this
+/// process was still alive at the grant.
 fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"POST /v1/resources/r/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
     for line in BufReader::new(stream).lines() {
         let line = line.unwrap();
         if line.contains("\"waiting\"") {
-            // The receiver is gone after the first line.
+            // The receiver is dropped after the first line.
             _ = queued.send(());
         } else if line.contains("\"granted\"") {
             return is_alive(pid);
@@ -38,7 +38,7 @@ fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
     panic!("the agent has closed the connection")
 }
 
-/// Returns a `run` whose command has started a busy worker without a death signal.
+/// Returns a `run` whose command starts a busy worker without a death signal.
 fn holder(socket: &Path, file: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
     let worker = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", file.display());
@@ -60,7 +60,6 @@ async fn killed_run_is_dead_before_the_next_grant() {
     let file = world.path("pid");
     let (rounds, mut overlaps) = (rounds(5), 0);
     for _ in 0..rounds {
-        // On a busy machine the agent may have lost its session.
         let (mut run, pid) = loop {
             let mut run = world.spawn(holder(&agent.socket, &file));
             let started = until("the worker", async || match fs::read_to_string(&file) {

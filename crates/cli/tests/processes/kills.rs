@@ -1,5 +1,5 @@
-//! Agents are killed and started again, one after another or at once, while clients continue; and the order of waiting
-//! clients. `MINUTES=30` sets the duration of the kills; the default is a quarter of a minute.
+//! Agents are killed and restarted, one after another or at once, while clients continue; also checks the order of
+//! waiting clients. `MINUTES=30` sets the duration of the kills, a quarter of a minute by default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +60,6 @@ async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     );
 }
 
-/// One agent, sometimes two at once, is killed every few seconds and started again later.
 #[tokio::test]
 async fn random_agent_killed_every_few_seconds_recovers() {
     let (mut world, mut agents, clients) = at_work(8).await;
@@ -101,7 +100,6 @@ async fn cluster_stopped_under_load_continues() {
 #[derive(Clone, Copy, Debug)]
 enum Victims {
     Coordinator,
-    /// The agent of the second waiter.
     Waiter,
     Holder,
     WaiterAndHolder,
@@ -119,8 +117,8 @@ async fn in_order(victims: Victims) {
     let mut world = World::new(1, AN_HOUR, AN_HOUR);
     world.session = Some(SESSION);
     let agents = world.cluster(5).await;
-    // The first agent has no part in the resource, so it can be queried. The last is the coordinator, as the first to
-    // join.
+    // The first agent does not participate in the resource, so it can be queried. The last one is the coordinator,
+    // since it requests first.
     world.stay = BRIEF;
     let mut founder = world.client(&agents[4], 1, true);
     founder.ends().await;
@@ -135,7 +133,7 @@ async fn in_order(victims: Victims) {
         until("a waiting client", async || world.with_log(|log| log.waits(client.number)).then_some(())).await;
         line.push((at, client));
     }
-    // Positions are sent within a tenth of a second. A waiter without one may be queued last afterwards.
+    // Positions are sent within a tenth of a second. A waiter without one may be queued last after the kill.
     sleep(Duration::from_secs(1)).await;
     let coordinator = agent_of(&agents, async || agents[0].api.show(NAME).await.ok()?.coordinator).await;
     let waiter = line[1].0;
@@ -150,7 +148,7 @@ async fn in_order(victims: Victims) {
     for (_, client) in &mut gone {
         assert!(!client.ends().await.success(), "it fails with its agent");
     }
-    // If its agent is alive, the holder holds the slot until it is killed.
+    // If its agent is alive, the holder has the slot until it is killed.
     world.kill(&holder);
     for (_, client) in &mut rest {
         assert!(client.ends().await.success(), "client {}", client.number);

@@ -1,5 +1,5 @@
 //! Agents and clients as processes, checked from outside: every client appends its actions to one log, and a checker
-//! that uses no code of peerlock reads it.
+//! without any code of peerlock reads it.
 //!
 //! Tests do not measure time: they wait for events, with a generous limit. Every process is killed at the end of its
 //! test. `PEERLOCK_SEED=7` selects other clients and victims.

@@ -45,7 +45,7 @@ async fn cut_off_machine_returns_to_its_cluster() {
 }
 
 /// Two slots are held on the first machine, and the first waiter's machine is cut off. While its session is valid, a
-/// released slot is granted to the second waiter. After its return the first waiter precedes later requests.
+/// released slot is granted to the second waiter. When it is back, the first waiter precedes later requests.
 #[tokio::test]
 async fn released_slot_skips_a_waiter_that_is_cut_off() {
     let Some(network) = network(3) else { return };
@@ -115,20 +115,20 @@ async fn voters(agents: &[Agent], asked: &Agent) -> Option<(Vec<usize>, Option<u
 enum Cut {
     /// The link of this machine is down.
     Plug(usize),
-    /// These machines and the others cannot communicate.
+    /// These machines cannot communicate with the others.
     Between(&'static [usize]),
     /// Messages from the first machine to the others are lost.
     Deaf(usize, &'static [usize]),
 }
 
-/// Returns these machines or all others, whichever include the majority of the voters.
+/// Returns these machines or all others, depending on where the majority of the voters is.
 fn majority(voters: &[usize], some: &[usize]) -> Vec<usize> {
     let is_theirs = voters.iter().filter(|voter| some.contains(voter)).count() >= 2;
     (1..=5).filter(|machine| some.contains(machine) == is_theirs).collect()
 }
 
-/// Machines are cut off, entirely or in one direction, for longer than a session: those with the majority of the voters
-/// are served again, also if two of them are connected only through a third; after the cut all are.
+/// Machines are cut off, entirely or in one direction, for longer than a session. Those with the majority of the voters
+/// are served again meanwhile, even if two of them are connected only through a third; after the cut all are.
 #[tokio::test]
 async fn cuts_cause_no_second_holder_and_heal() {
     let Some(network) = network(5) else { return };
@@ -161,14 +161,14 @@ async fn cuts_cause_no_second_holder_and_heal() {
             Cut::Deaf(from, to) => network.deafen(from, to),
         }
         let started = Instant::now();
-        // Any effect appears only after a session has expired.
+        // Effects appear only after a session has expired.
         tokio::time::sleep(2 * SESSION).await;
         let before = world.tally();
         let side = until("those with the majority are served", async || {
             let side = match cut {
                 Cut::Plug(other) | Cut::Deaf(other, [_, _, ..]) => majority(&voted, &[other]),
                 Cut::Between(far) => majority(&voted, far),
-                // Relayed through the leader. A machine that cannot reach the leader has no session.
+                // Messages are relayed through the leader. A machine that cannot reach the leader has no session.
                 Cut::Deaf(from, to) => {
                     let (_, leader) = voters(&agents, &agents[2]).await?;
                     let lost = |machine| {

@@ -1,4 +1,4 @@
-//! Machines for network tests: one network namespace each, connected by bridges. Needs root and `ip`.
+//! Machines for network tests: network namespaces, connected by bridges. Needs root and `ip`.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::world::{Started, World};
 
-/// Namespaces with one address each, connected by two bridges in a further namespace. Deleted when dropped.
+/// Namespaces with one address each, connected by two bridges in another namespace. Deleted when dropped.
 pub struct Network {
     names: Vec<String>,
     hub: String,
@@ -61,7 +61,6 @@ impl Network {
         ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
     }
 
-    /// Connects these machines by one bridge, and all others by another.
     pub fn split(&self, there: &[usize]) {
         for machine in 1..=self.names.len() {
             let bridge = if there.contains(&machine) { "there" } else { "here" };
@@ -71,7 +70,7 @@ impl Network {
 
     pub fn deafen(&self, from: usize, to: &[usize]) {
         for machine in to {
-            // An address of the link layer that no interface has.
+            // A link-layer address that no interface has.
             let absent = format!("{} lladdr 02:00:00:00:00:01 nud permanent dev eth0", address(*machine).ip());
             ip(&format!("-n {} neigh replace {absent}", self.names[from - 1])).unwrap();
         }
@@ -100,7 +99,6 @@ pub fn address(machine: usize) -> SocketAddr {
     format!("10.77.0.{machine}:7400").parse().unwrap()
 }
 
-/// Starts an agent on a machine, listening on all addresses, with further options.
 pub fn launch_on(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Started {
     let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
     let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");

@@ -12,7 +12,7 @@ const BOUND: usize = 12;
 
 #[tokio::test]
 async fn passes_are_bounded_beside_a_client_that_stays() {
-    // Much longer than a message on a busy machine: each holder's peer knows its successor before the release.
+    // Much longer than a message takes on a busy machine: each holder's peer knows its successor before the release.
     let mut world = World::new(2, Duration::from_secs(60), AN_HOUR);
     let agents = world.cluster(3).await;
     let holder = world.client(&agents[0], 1, true);

@@ -1,5 +1,5 @@
-//! The time until the next grant after the holder's agent was killed: it is printed, and only overlaps fail the test.
-//! `ROUNDS=20` repeats it, also with sessions of 15 s.
+//! Prints the time from the kill of the holder's agent to the next grant. Only overlaps fail the test. `ROUNDS=20`
+//! repeats it, also with sessions of 15 s.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `docs/three-servers.md` as written, on three machines in namespaces. Only `systemctl` and `scp` are scripts of the
-//! test, which support the commands of the page.
+//! Follows `docs/three-servers.md` literally, on three machines in namespaces. Only `systemctl` and `scp` are replaced
+//! by scripts, which support the commands of the page.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -93,7 +93,6 @@ impl Server {
     }
 }
 
-/// Returns the page's blocks of commands, each with the machines to run it on.
 fn steps() -> Vec<(Vec<usize>, String)> {
     let mut steps = Vec::new();
     for (before, rest) in PAGE.split("```sh\n").zip(PAGE.split("```sh\n").skip(1)) {

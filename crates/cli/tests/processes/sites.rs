@@ -26,7 +26,7 @@ impl Relay {
         let relayed = listener.local_addr().unwrap();
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                // If the target does not listen yet, the dialling process gets a closed connection and retries.
+                // If the target does not listen yet, the dialling process gets a closed connection, and retries.
                 let Ok(far) = TcpStream::connect(address) else { continue };
                 for (from, to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
                     forward(from, to, delay);
@@ -37,8 +37,8 @@ impl Relay {
     }
 }
 
-/// Forwards one direction of a connection: one thread stamps what arrives with the time when it is due, the other waits
-/// for that time.
+/// Forwards one direction of a connection. One thread stamps incoming data with the time when it is due, and the other
+/// waits for that time.
 fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     let (stamped, due) = channel::<(Instant, Vec<u8>)>();
     to.set_nodelay(true).unwrap();
@@ -94,7 +94,7 @@ async fn new_name_requested_at_two_sites_has_one_holder() {
     assert!(holders[1] > 0, "some name has a holder");
 }
 
-/// Returns the grants of a name requested at both sites: half of the names at once, the others with a delay at one.
+/// Requests names at both sites, half of them at once, the others with a delay at one site. Returns the grants.
 async fn both(sites: &[Agent; 2], name: String, late: Duration) -> Vec<Granted> {
     let request = Request::new(name).ttl(Duration::from_secs(3_600)).try_only();
     let late = if late.as_millis().is_multiple_of(2) { Duration::ZERO } else { late };

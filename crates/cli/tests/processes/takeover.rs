@@ -1,5 +1,4 @@
-//! Agents are killed and replaced under running jobs. The commands' log and their exit codes show whether a job was
-//! affected.
+//! Agents are killed and replaced while jobs run. The log and the exit codes of the jobs show whether any was affected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use super::world::{World, rounds, until};
 const JOBS: u64 = 20;
 const SLOTS: u32 = 4;
 
-/// Returns the expected exit code of a job, distinct from the codes of peerlock.
+/// Returns the expected exit code of a job, which is none of peerlock's.
 fn code_of(job: u64) -> i32 {
     10 + i32::try_from(job % 40).unwrap()
 }
@@ -74,7 +73,6 @@ pub fn entered(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
 }
 
-/// A machine without an agent.
 pub struct Machine {
     dir: TempDir,
 }
@@ -141,7 +139,7 @@ impl Drop for Machine {
                 }
             }
         }
-        // The agent of the data directory. A zombie keeps its process ID.
+        // A zombie of the data directory's agent would keep its process ID.
         if let Some(pid) = self.pid().filter(|pid| Self::is_running(*pid)) {
             let _ = kill(pid, Signal::SIGKILL);
         }
@@ -155,7 +153,6 @@ enum Next {
     AnotherRun,
 }
 
-/// Kills the agent repeatedly while twenty jobs run or wait.
 async fn jobs_outlive_their_agent(next: Next) {
     for round in 0..rounds(1) {
         let machine = Machine::new();
@@ -242,19 +239,19 @@ async fn stopped_replaced_and_drained_agents_stop_no_job() {
 }
 
 /// Several agents wait for the data directory: one that a command started, and two that replace the running one. Each
-/// of them takes it over, or exits at once because another has.
+/// of them takes the directory over, or exits at once because another one has it.
 #[tokio::test]
 async fn concurrent_replacements_leave_one_agent() {
     let machine = Machine::new();
     let socket = machine.path("agent.sock");
     let mut first = machine.agent(&[]);
     until("an agent", async || std::os::unix::net::UnixStream::connect(&socket).ok().map(drop)).await;
-    // As started by a command that has found no agent.
+    // As if started by a command that has found no agent.
     let mut late = machine.agent(&["--idle", "10m", "--detached"]);
     let late = until("its exit", async || late.try_wait().unwrap()).await;
     assert!(first.try_wait().unwrap().is_none() && !late.success(), "another agent runs: {late}");
     let mut both = [machine.agent(&["--replace"]), machine.agent(&["--replace"])];
-    // Two signals end it without an orderly exit.
+    // After two signals the agent exits without an orderly end.
     assert!(matches!(first.wait().unwrap().code(), Some(0 | 143)), "the agent was replaced");
     let ended = until("one of them", async || both.iter_mut().find_map(|agent| agent.try_wait().unwrap())).await;
     assert!(matches!(ended.code(), Some(0 | 143)), "it was replaced, and did not time out: {ended}");

@@ -1,4 +1,4 @@
-//! Connections without the cluster secret at a port of a working cluster.
+//! Connections without the cluster secret, at a port of a working cluster.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};

@@ -23,7 +23,8 @@ fn shim(world: &World) -> PathBuf {
     library
 }
 
-/// Returns how many writes were never synced; each sync writes all earlier ones of its file. The agents have exited.
+/// Returns how many writes were never synced, once the agents have exited. Each sync stores all earlier writes of its
+/// file.
 fn lost(log: &Path) -> usize {
     let notes = fs::read(log).unwrap();
     fs::remove_file(log).unwrap();
@@ -31,9 +32,9 @@ fn lost(log: &Path) -> usize {
     notes.len() - 2 * synced
 }
 
-/// Repeatedly kills three voters with their clients at once, and starts them again. Half of the clients hold grants
-/// bound to connections, half detached grants, which are entries of the registry. Returns the result of the checker and
-/// how many writes were lost. With `patience`, the run ends early if the agents serve no client for that long.
+/// Repeatedly kills three voters with their clients at once, and restarts them. Half of the clients hold grants bound
+/// to connections, the other half detached grants, which are entries of the registry. Returns the result of the checker
+/// and the number of lost writes. With `patience`, ends early if the agents serve no client for that long.
 async fn agents_are_killed(how: &str, often: usize, patience: Option<Duration>) -> (Result<usize, String>, usize) {
     let mut world = World::new(2, Duration::from_secs(2), BRIEF);
     world.session = Some(SESSION);
@@ -82,8 +83,8 @@ async fn agents_that_lose_unsynced_writes_keep_promises() {
     assert!(lost > 0, "no write was lost, so nothing was tested");
 }
 
-/// With a sync that does nothing the checker must find a violation. Agents that have forgotten different things may also
-/// stop serving, without a violation: then another cluster is tried.
+/// With a sync that does nothing, the checker must find a violation. Agents that have forgotten different things may
+/// also stop serving without a violation: then another cluster is tried.
 #[tokio::test]
 async fn disk_that_does_not_sync_is_detected() {
     for _ in 0..5 {

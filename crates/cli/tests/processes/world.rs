@@ -21,13 +21,12 @@ use super::checker::{Log, Summary};
 use super::client::{TASK, Task, append, now};
 use super::secret::secret_of;
 
-/// The limit of every wait, which a machine with ten times the load does not reach.
+/// The limit of every wait, which even a machine with ten times the load does not reach.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The shortest session that is reliable on a loaded machine.
 pub const SESSION: Duration = Duration::from_secs(3);
 
-/// Longer than any test: for leases that do not expire, and stays that end by a kill.
+/// Longer than any test: for leases that do not expire, and stays that a kill ends.
 pub const AN_HOUR: Duration = Duration::from_secs(3_600);
 pub const BRIEF: Duration = Duration::from_millis(5);
 /// The number of stays of a client that continues until [`World::stop`].
@@ -52,7 +51,7 @@ impl Process {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Stops the process, and returns when all its threads are stopped: the signal reaches them one after the other.
+    /// Stops the process, and returns when all its threads are stopped, which the signal reaches one after the other.
     pub async fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -72,10 +71,10 @@ impl Process {
         until(&what, async || self.child.try_wait().unwrap()).await
     }
 
-    /// Returns the processor time used, in clock ticks of 10 ms, and the memory in bytes.
+    /// Returns the processor time, in clock ticks of 10 ms, and the memory in bytes.
     pub fn cost(&self) -> (u64, u64) {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The name in parentheses is the second field; numbers follow from the third on.
+        // The second field is the name in parentheses; numbers follow from the third on.
         let words: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         let number = |field: usize| words[field - 3].parse::<u64>().unwrap();
         (number(14) + number(15), number(24) * 4096)
@@ -109,7 +108,6 @@ pub struct World {
     pub ttl: Duration,
     pub stay: Duration,
     pub session: Option<Duration>,
-    /// Whether clients continue after an error.
     pub persists: bool,
     pub env: Vec<(String, String)>,
     clients: u64,
@@ -179,7 +177,6 @@ impl World {
         self.path("clients.log")
     }
 
-    /// Returns the command of a new agent, and its socket.
     pub fn agent_command(&mut self, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
         self.agents += 1;
         let number = self.agents;
@@ -236,12 +233,11 @@ impl World {
         Started { process: self.spawn(command), socket, command: words }
     }
 
-    /// Starts an agent again in its directory without --join, and waits until it answers.
     pub async fn restart(&self, agent: Agent) -> Agent {
         self.answers(self.relaunch(agent)).await
     }
 
-    /// Starts an agent again in its directory without --join, which its directory makes unnecessary.
+    /// Restarts an agent without --join, which its data directory makes unnecessary.
     pub fn relaunch(&self, mut agent: Agent) -> Started {
         while let Some(index) = agent.command.iter().position(|word| word == "--join") {
             agent.command.drain(index..index + 2);
@@ -249,7 +245,7 @@ impl World {
         self.relaunch_as_before(agent)
     }
 
-    /// Starts an agent again with the same command, at its previous port.
+    /// Restarts an agent with the same command, at its previous port.
     pub fn relaunch_as_before(&self, agent: Agent) -> Started {
         let Agent { process, socket, address, mut command, .. } = agent;
         let number = process.number;
@@ -263,7 +259,6 @@ impl World {
         Started { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
-    /// Replaces a running agent by one of another program, as an upgrade does.
     pub async fn replace(&self, mut old: Agent, program: &Path) -> Agent {
         let mut command = old.command.clone();
         command[0] = program.into();
@@ -335,13 +330,11 @@ impl World {
         Process { child: command.spawn().unwrap(), number: self.clients }
     }
 
-    /// Kills a client, with a line in the log before.
     pub fn kill(&self, client: &Process) {
         append(&self.log(), &format!("killed {} {}", now(), client.number));
         client.signal(Signal::SIGKILL);
     }
 
-    /// Makes all clients exit after their current stay.
     pub fn stop(&self) {
         fs::write(self.path("stop"), "").unwrap();
     }
@@ -380,12 +373,10 @@ pub fn rounds(usually: usize) -> usize {
     std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
 }
 
-/// Returns a client of the API at this socket.
 pub fn api_at(socket: &Path) -> Api {
     Api::new(socket.to_str().unwrap().parse().unwrap(), None)
 }
 
-/// Waits until each of these clients has acquired three more slots. Panics if one has exited.
 pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) {
     let before = world.tally();
     for client in clients {
@@ -424,8 +415,8 @@ pub async fn meet(agents: &[Agent], up: usize) {
     }
 }
 
-/// Waits until this many agents vote and the change of voters is complete. During the change a majority of the old
-/// voters is needed, too, so a failure then may stop the cluster.
+/// Waits until this many agents vote and the change of voters is complete. Until then a majority of the old voters is
+/// needed as well, so a failure may stop the cluster.
 pub async fn voted(agents: &[Agent], voters: usize) {
     until(&format!("{voters} voters"), async || {
         let peers = agents[0].api.cluster().await.ok()?.peers;
@@ -433,8 +424,8 @@ pub async fn voted(agents: &[Agent], voters: usize) {
         (vote == voters).then_some(())
     })
     .await;
-    // With the same leader, the first grant is decided after the entry that ends the change; the second one makes that
-    // decision known to a majority.
+    // With the same leader, the first grant is decided after the entry that ends the change, and the second one makes
+    // that decision known to a majority.
     for decision in ["left", "settled"] {
         let name = format!("{decision} {}", now());
         let founds = Request::new(name.as_str()).try_only();

@@ -12,7 +12,6 @@ use peerlock_net::{Config, Identity, Net, Refusal, Secret};
 
 use crate::common::{Dir, Running, eventually, with_shell};
 
-/// The usual limit of open files.
 const USUAL_LIMIT: u64 = 1024;
 
 fn mode(path: &Path) -> u32 {
@@ -139,14 +138,14 @@ fn too_low_file_limit_is_refused() {
     assert!(code == 71 && stderr.contains("limit of open files is 32"), "{code} {stderr}");
 }
 
-/// Members must leave files for clients and for the agent's own writes.
+/// Connections of members must leave files for clients and for the agent's own writes.
 #[test]
 fn connections_of_members_leave_files_for_the_agent() {
     let dir = Dir::new();
     let agent = Running::start(&mut with_shell("ulimit -n 64", &dir.peerlock("agent --listen 127.0.0.1:0")));
     let address: SocketAddr = agent.line(|line| line.split_once("address=")?.1.split(' ').next()?.parse().ok());
     agent.line(|line| line.contains("ready").then_some(()));
-    // Their tasks run while this thread waits.
+    // The connections' tasks run while this thread waits.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let secret = Secret::load(&dir.path("data/secret")).unwrap();
     let join = || async {
@@ -175,7 +174,8 @@ fn stream(port: &str, token: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// A client at the port opens more event streams than the agent may open files, without the token and with it.
+/// A client at the port, first without the token and then with it, opens more event streams than the agent may open
+/// files.
 #[test]
 fn event_streams_at_the_port_do_not_disturb_jobs() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -188,7 +188,7 @@ fn event_streams_at_the_port_do_not_disturb_jobs() {
     let mut job = dir.holder("job");
     for token in ["some other token", &token] {
         let mut streams: Vec<_> = (0..1100).filter_map(|_| stream(&port, token)).collect();
-        // Long enough for several renewals of the job.
+        // Lasts for several renewals of the job.
         for _ in 0..20 {
             dir.run("--try other", "sleep 0.2").ends_with(0);
         }

@@ -26,7 +26,7 @@ fn ends(dir: &Dir, arguments: &str) -> (i32, String, String) {
     Running::start(&mut dir.peerlock(arguments)).ends()
 }
 
-/// Returns a script that writes its process ID, and on SIGTERM executes `then`.
+/// Returns a script that writes its process ID, and executes `then` on SIGTERM.
 fn sleeps(dir: &Dir, file: &str, then: &str) -> String {
     let file = dir.path(file);
     format!("trap '{then}' TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display())
@@ -135,7 +135,7 @@ fn force_frees_the_slot_and_kills_the_holder() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("by force") && stderr.contains("may run beside others"), "{stderr}");
     assert_eq!(waits.ends_with(0), "next\n");
-    // The slot may be granted already: the command gets no grace period.
+    // The slot may have another holder already, so the command gets no grace.
     holder.ends_with(76);
     assert!(is_gone(&pid));
     assert!(holder.notifies("lost").as_str().unwrap().contains("by force"));
@@ -145,7 +145,7 @@ fn force_frees_the_slot_and_kills_the_holder() {
 fn holder_on_a_frozen_machine_cannot_be_asked() {
     let cluster = Cluster::new();
     let Cluster { here, there, there_agent, .. } = &cluster;
-    // The peer of the first request is the coordinator, which must not be the frozen one.
+    // The peer of the first request is the coordinator, and the frozen one must not be.
     here.run("r", "true").ends_with(0);
     let _holder = there.run("--ttl 1h r", &sleeps(there, "pid", ""));
     there.written("pid");

@@ -28,7 +28,8 @@ fn stopped_agent_keeps_its_holder_and_its_waiter() {
     waiter.waits_behind(1);
     first.send(Signal::SIGTERM);
     first.ends_with(0);
-    // No supervisor starts another agent, so the clients do. The holder continues there, and the waiter asks again.
+    // Without a supervisor, the clients start the next agent. The holder continues there, and the waiter requests
+    // again.
     eventually("another agent", || one.started());
     eventually("the waiter in the queue", || {
         let queue = two.show("r")["queue"].as_array()?.len();
@@ -40,7 +41,7 @@ fn stopped_agent_keeps_its_holder_and_its_waiter() {
     local.ends_with(0);
 }
 
-/// An agent that accepts the connection and exits before it answers is like no agent: not an error (69).
+/// An agent that accepts a connection and exits before it answers counts as absent: it is restarted.
 #[test]
 fn agent_that_exits_before_answering_is_restarted() {
     for options in ["r", "--try r"] {
@@ -101,7 +102,7 @@ fn replace_with_a_wrong_option_stops_no_agent() {
     assert!(!is_gone(&agent.pid().to_string()));
 }
 
-/// Only an agent that an administrator starts listens on other networks. It does not inherit the environment of a job.
+/// An agent listens on other networks only if an administrator starts it, and a job's environment is not inherited.
 #[test]
 fn agent_started_by_a_command_listens_on_loopback() {
     let dir = Dir::new();
@@ -121,7 +122,6 @@ fn agent_started_by_a_command_listens_on_loopback() {
     agent.ends_with(0);
 }
 
-/// A suspended process cannot act on a signal to exit.
 #[test]
 fn suspended_agent_is_replaced() {
     let dir = Dir::new();
@@ -148,13 +148,12 @@ fn age_of_a_grant_survives_the_agent() {
     holder.ends();
 }
 
-/// A supervisor may restart an agent after a second or more. Until then the release is retried; otherwise the slot is
-/// held until the lease expires.
+/// A supervisor may need a second or more to restart an agent. Until then the release is retried; otherwise the slot
+/// would be held until its lease expires.
 #[test]
 fn release_reaches_the_next_agent() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    // Commands do not start an agent that is named with --agent.
     let mut job = dir.holder(&format!("--ttl 1h --agent {} r", dir.socket().display()));
     drop(agent);
     dir.touch("go");
@@ -298,7 +297,7 @@ fn agent_started_by_a_command_is_detached() {
     shell.args(["-c", lines, env!("CARGO_BIN_EXE_peerlock")]).current_dir(dir.path(""));
     shell.env("PEERLOCK_DATA_DIR", "data").env("PEERLOCK_RUNTIME_DIR", dir.path(""));
     shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    // The output ends although the agent runs: it has no copy of the pipe.
+    // The output ends although the agent runs, since the agent has no copy of the pipe.
     Running::start(&mut shell).ends_with(0);
     let agent = dir.started().expect("an agent that a command has started");
     let file = std::fs::File::open(dir.path("held")).unwrap();
@@ -317,7 +316,7 @@ fn idle_agent_exits() {
     let options = format!("agent --idle 400ms --listen 127.0.0.1:0 --http unix:{}", socket.display());
     let mut agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains("ready").then_some(()));
-    // Held without a connection, for longer than --idle.
+    // The slot is held without a connection, for longer than --idle.
     let (code, _, stderr) = Running::start(&mut dir.peerlock("acquire --ttl 2s r")).ends();
     assert_eq!(code, 0, "{stderr}");
     let waiter = dir.run("r", "true");
@@ -378,7 +377,7 @@ fn drain_does_not_wait_for_the_next_agent() {
     holder.notifies("granted");
     let mut drain = Running::start(&mut dir.peerlock("drain"));
     agent.line(|line| line.contains("refuses new requests").then_some(()));
-    // It misses the moment between the two agents.
+    // The stopped `drain` misses the moment between the two agents.
     drain.send(Signal::SIGSTOP);
     let (_next, _) = dir.agent("--replace");
     agent.ends_with(0);
@@ -409,7 +408,6 @@ fn drained_machine_starts_no_agent_until_an_admin_does() {
     }
 }
 
-/// The jobs start another agent, which continues the drain.
 #[test]
 fn agent_killed_while_draining_drains_when_started_again() {
     let dir = Dir::new();

@@ -83,7 +83,6 @@ fn agent_at(dir: &Dir, address: &str, secret: &str) -> (Running, String) {
     (agent, address.to_owned())
 }
 
-/// Runs a command, checks its exit code, and returns its standard error.
 fn refused(command: &mut Command, expected: i32) -> String {
     let (code, out, stderr) = Running::start(command).ends();
     assert_eq!(code, expected, "{out}\n{stderr}");
@@ -114,7 +113,7 @@ fn voters_are_listed_and_set() {
     assert!(text.starts_with("cluster ") && cluster.addresses.iter().all(|it| text.contains(it)), "{text}");
     assert_eq!(text.matches("leads").count(), 1, "{text}");
     let voters = |arguments: &str| cluster.dirs[1].peerlock(&format!("voters {arguments}"));
-    // All hosts have the same name here: only numbers and addresses are unique.
+    // All hosts have the same name here, so only numbers and addresses are unique.
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let stderr = refused(&mut voters(&format!("--set {}", name.trim())), 64);
     assert!(stderr.contains("several hosts have the name"), "{stderr}");
@@ -159,7 +158,7 @@ fn recover_continues_with_one_of_three_voters() {
     let after = token(&cluster.dirs[0], "r");
     assert!(after > before, "{after} after {before}");
 
-    // A former voter exits when it learns of the recovery, and is a member after its next start.
+    // A former voter exits when it learns of the recovery. After its next start it is a member.
     let secret = cluster.dirs[0].path("data/secret").display().to_string();
     let old = cluster.dirs[1].path("data");
     assert!(old.join("registry").exists());
@@ -186,7 +185,7 @@ fn session_beyond_its_limit_is_refused() {
     }
 }
 
-/// The offset of the first record, which contains the state at the creation of the file.
+/// The offset of the first record, which has the state at the creation of the file.
 const HEADER: usize = 64;
 
 #[test]
@@ -267,7 +266,7 @@ fn registry_file_of_a_newer_format_is_refused() {
 fn directory_without_its_cluster_id_creates_no_cluster() {
     let mut cluster = Cluster::new(1);
     let path = cluster.dirs[0].path("data/cluster");
-    // The agent is ready when the registry file exists; this file follows.
+    // The agent is ready when the registry file exists; the file `cluster` follows.
     let was = eventually("the file", || fs::read_to_string(&path).ok());
     cluster.stop(0);
     fs::write(&path, "not an id\n").unwrap();
@@ -287,11 +286,10 @@ fn join_with_an_empty_directory_needs_the_secret() {
     assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing is created");
 }
 
-/// A file system of this many kilobytes, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {
-    /// Returns `None` if it cannot be mounted, which fails the test in CI.
+    /// Returns `None` if the file system cannot be mounted, which fails the test in CI.
     fn new(path: &Path, kilobytes: usize) -> Option<Self> {
         fs::create_dir_all(path).unwrap();
         let size = format!("size={kilobytes}k,mode=700");
@@ -330,7 +328,7 @@ fn full_disk_stops_the_agent_without_losing_a_grant() {
         (code != 0).then_some((code, stderr))
     });
     let (code, stderr) = failed.expect("a disk that is full");
-    // The agent may have exited before or after the request; then no other one could be started.
+    // The agent may have exited before or after the request. If before, no other one could be started.
     assert!([69, 73, 74].contains(&code), "{code}: {stderr}");
     let (code, _, stderr) = agent.ends();
     assert_eq!(code, 74, "{stderr}");

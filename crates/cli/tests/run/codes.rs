@@ -121,7 +121,7 @@ fn invalid_options_exit_with_64_and_run_nothing() {
         assert_eq!(code, 64, "{text:?}: {stderr}");
         assert!(stderr.contains(words), "{text:?}: {stderr}");
     }
-    // Without --alone or --join it would silently be a cluster of its own.
+    // Without --alone or --join, this would silently be a cluster of its own.
     for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
         let (code, _, stderr) = Running::start(&mut dir.peerlock(&format!("run {option} r -- touch run"))).ends();
         assert_eq!(code, 64, "{option}: {stderr}");
@@ -163,7 +163,7 @@ fn unusable_files_are_named() {
     assert_eq!(code, 66, "{stderr}");
     let (code, _, stderr) = dir.peer("--alone --data-dir /proc/no/such r", "true").ends();
     assert_eq!(code, 73, "{stderr}");
-    // With an agent, --data-dir is no option of `run`: the advice names the variables.
+    // With an agent, --data-dir is no option of `run`, so the advice names the variables.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
         let mut command = dir.peerlock("run r -- true");
         let (code, _, stderr) = Running::start(command.env(variable, "/proc/no/such")).ends();
@@ -174,7 +174,7 @@ fn unusable_files_are_named() {
     }
 }
 
-/// Each of the three attempts ends within its own limit, not after the 30 s of a start.
+/// Each attempt ends within its own limit, not after the 30 s of a start.
 #[test]
 fn dead_agent_is_reported_alike_by_option_and_variable() {
     let dir = Dir::new();

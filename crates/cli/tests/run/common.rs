@@ -1,4 +1,4 @@
-//! Processes under test: started, observed, and killed at the end of the test in any case.
+//! Processes under test, which are killed at the end of the test in any case.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -17,14 +17,14 @@ pub use crate::dir::{Dir, eventually};
 use crate::secret::secret_of;
 
 impl Dir {
-    /// Returns a command of peerlock that uses this directory and no default path of the machine.
+    /// Returns a command of peerlock that uses this directory, and no default path of the machine.
     pub fn peerlock(&self, arguments: &str) -> Command {
         let mut command = self.in_environment(env!("CARGO_BIN_EXE_peerlock"));
         command.args(arguments.split_whitespace());
         command
     }
 
-    /// Returns a command of any program, with the environment of [`Dir::peerlock`].
+    /// Returns a command of any program, in the environment of [`Dir::peerlock`].
     pub fn in_environment(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -62,7 +62,6 @@ impl Dir {
         format!("--secret-file {} --join {address}", self.path("data/secret").display())
     }
 
-    /// Returns the process of an agent that a command started.
     pub fn started(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.path("data/agent.lock")).ok()?;
         let (pid, rest) = text.split_once('\n')?;
@@ -81,7 +80,6 @@ impl Dir {
         self.path("agent.sock")
     }
 
-    /// Starts an agent, waits until it serves clients, and returns the address for other peers.
     pub fn agent(&self, options: &str) -> (Running, String) {
         let socket = self.socket();
         let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", socket.display());
@@ -101,7 +99,6 @@ impl Dir {
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// Returns the content of a file when its last line is complete.
     pub fn written(&self, name: &str) -> String {
         line(&self.path(name))
     }
@@ -133,7 +130,6 @@ impl Drop for Dir {
     }
 }
 
-/// A process under test, killed when dropped.
 pub struct Running {
     process: Child,
     out: Arc<Mutex<String>>,
@@ -174,7 +170,6 @@ impl Running {
         self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
     }
 
-    /// Waits until the process reports this position in the queue.
     pub fn waits_behind(&self, ahead: u64) {
         self.line(|line| {
             let object = serde_json::from_str::<Value>(line).ok()?;
@@ -194,10 +189,10 @@ impl Running {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Waits for the exit. Returns the exit code (or the negative signal), standard output and standard error.
+    /// Waits for the exit. Returns exit code (or negative signal), standard output and standard error.
     pub fn ends(&mut self) -> (i32, String, String) {
         let status = eventually("its end", || self.process.try_wait().unwrap());
-        // A child may still have the output open: return what there is.
+        // A child process may still have the output open: returns the output so far.
         eventually("the end of its output", || self.readers.iter().all(|reader| reader.is_finished()).then_some(()));
         let code = status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap();
         (code, self.out.lock().unwrap().clone(), self.err.lock().unwrap().clone())

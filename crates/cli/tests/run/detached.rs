@@ -64,7 +64,7 @@ fn closed_pipe_is_no_error() {
     assert_eq!((out.as_str(), stderr.as_str()), ("", "code 0\n"));
 }
 
-/// The grant ID is lost, so no later command can release the slot.
+/// Without the grant ID, no later command can release the slot.
 #[test]
 fn unprinted_grant_is_released() {
     let dir = Dir::new();

@@ -67,7 +67,6 @@ fn doctor_reports_with_and_without_an_agent() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), lines.len(), "{text}");
     assert!(text.starts_with("ok    agent      version ") && !text.contains('\x1b'), "{text}");
-    // The exit code does not depend on the reader of the pipe.
     let script = format!("{} doctor --json | :; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_peerlock"));
     let mut shell = dir.in_environment("bash");
     shell.args(["-c", &script]);
@@ -89,7 +88,7 @@ fn doctor_reports_with_and_without_an_agent() {
     );
 }
 
-/// The first of two agents is the only voter. It is killed.
+/// The killed agent is the only voter.
 #[test]
 fn doctor_without_quorum_names_the_missing_voters() {
     let (one, two) = (Dir::new(), Dir::new());

@@ -1,4 +1,4 @@
-//! `agent --join`: the cluster of the host afterwards. A host with --join never creates a cluster silently.
+//! `agent --join` and the cluster that the host is in afterwards. A host with --join never creates a cluster silently.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,8 +13,8 @@ fn free() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// With this sysctl, which virtual addresses need, every address can be bound. The other host's address must not be
-/// mistaken for an address of this host.
+/// With this sysctl, which virtual addresses need, a process can bind any address, and another host's address must not
+/// be taken for one of this host.
 #[test]
 fn join_with_nonlocal_bind_creates_no_cluster() {
     if !has_others() {
@@ -34,7 +34,7 @@ fn join_with_nonlocal_bind_creates_no_cluster() {
     assert!(stderr.contains("10.9.9.9:7400"), "{stderr}");
 }
 
-/// Debian writes `127.0.1.1 HOSTNAME` into /etc/hosts; on a cloned machine that is the first host's name.
+/// Debian writes `127.0.1.1 HOSTNAME` into /etc/hosts: on a cloned machine the name of the first host.
 #[test]
 fn join_of_a_name_that_means_this_host_is_refused() {
     if !has_others() {
@@ -133,7 +133,7 @@ fn finds(dir: &Dir, words: &str) -> bool {
     code == 1 && lines.iter().any(|line| line.starts_with("bad cluster ") && line.contains(words))
 }
 
-/// The README's first command creates a cluster of one. A later `agent --join` must not leave the host in it.
+/// The first command of the README creates a cluster of one host, which a later `agent --join` must leave.
 #[test]
 fn join_after_a_first_run_leaves_its_own_cluster() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -193,7 +193,6 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
                 Running::start(&mut two.peerlock(&release)).ends_with(0);
             }
         }
-        // A slot that was not released for want of an agent is held until its lease expires.
         let _second = eventually("an agent that has joined", || {
             let mut second = agent_at(&two, "127.0.0.1:0", &options);
             let is_ready = |agent: &Running| agent.stderr().contains(" ready");
@@ -221,14 +220,14 @@ fn join_is_refused_where_its_own_cluster_has_two_hosts() {
     stop(third);
     let (code, _, stderr) = agent_at(&three, "127.0.0.1:0", &format!("--join {address}")).ends();
     assert!(code == 64 && stderr.contains("which has other hosts") && stderr.contains(&id), "{code} {stderr}");
-    // With a host of its own cluster among those of --join it stays there.
+    // If a host of its own cluster is among those of --join, an agent stays in that cluster.
     let (third, _) = three.agent(&format!("--join {address} --join {own}"));
     eventually("a finding", || finds(&three, &cluster(&one)).then_some(()));
     assert_eq!(cluster(&three), id);
     drop((second, third));
 }
 
-/// At the start the other host does not answer, so its cluster is unknown.
+/// The other host does not answer at the start, so its cluster is unknown.
 #[test]
 fn join_target_that_comes_later_in_another_cluster_is_reported() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -249,7 +248,7 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
     for gauge in ["peerlock_other_cluster_joined 1", "peerlock_other_cluster_hosts 1"] {
         assert!(metrics.contains(gauge), "{metrics}");
     }
-    // The other host was not given --join, but the connection attempt of this one reveals its cluster.
+    // The other host was not given --join, but the first one's connection attempt reveals its cluster.
     eventually("a finding", || finds(&one, "belongs to another cluster").then_some(()));
     assert!(healthz(&one).starts_with("HTTP/1.1 200"));
     stop(second);
@@ -289,7 +288,7 @@ fn second_cluster_in_the_log_is_in_doctor() {
     let second = agent_at(&two, &free(), "");
     is_ready(&second);
     let address = second.line(|line| Some(line.split_once("address=")?.1.split(' ').next()?.to_owned()));
-    // The directory of the first host names the address of a host that is now in another cluster.
+    // The first host's directory names the address of a host that is now in another cluster.
     let members = one.path("data/cluster");
     fs::write(&members, format!("{}\n{address}\n", cluster(&one))).unwrap();
     let (_first, _) = one.agent("");

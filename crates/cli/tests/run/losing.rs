@@ -1,4 +1,4 @@
-//! A lost slot: its command is dead before the slot is granted again.
+//! A lost slot: its command is dead before the slot is granted to another client.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn sleeps(dir: &Dir, file: &str) -> String {
     format!("echo $$ > {}; exec sleep 1000", dir.path(file).display())
 }
 
-/// Prints whether the process in a file is alive. A zombie is dead.
+/// Returns a script that prints whether the process named in a file is alive. A zombie counts as dead.
 fn reports_state_of(dir: &Dir, file: &str) -> String {
     format!(
         "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat {})/status && echo alive || echo dead",
@@ -26,7 +26,7 @@ fn reports_state_of(dir: &Dir, file: &str) -> String {
 }
 
 impl Running {
-    /// Returns the message of the loss. It is printed once, before its consequences, with one of these codes.
+    /// Returns the message of the loss, which is printed once, before its consequences, with one of these codes.
     fn lost_reason(&self, codes: &[&str]) -> String {
         let notified = |line: &str| {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
@@ -54,12 +54,12 @@ fn guard_of(run: &Running) -> Pid {
     Pid::from_raw(guard.parse().unwrap())
 }
 
-/// The command has a death signal. The guard kills the command's descendants, perhaps later.
+/// The command has a death signal. Its descendants are killed by the guard, perhaps later.
 #[test]
 fn slot_of_killed_run_is_free_after_all_its_processes() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    // The system continues a stopped orphan in its own process group: so it gets another parent.
+    // Gives the stopped orphan another parent: the kernel continues it if its process group becomes orphaned.
     set_child_subreaper(true).unwrap();
     let worker = format!("sleep 1000 >/dev/null 2>&1 & echo $! > {}; wait", dir.path("pid").display());
     let mut first = dir.run("--ttl 1h r", &worker);
@@ -91,7 +91,7 @@ fn frozen_run_is_dead_before_the_next_grant() {
     first.lost_reason(&["lost", "broken"]);
 }
 
-/// It has run nothing, so an expired lease is no loss (76): it requests the slot again.
+/// The command has not started, so an expired lease is no loss (76): the slot is requested again.
 #[test]
 fn run_frozen_through_its_grant_requests_again() {
     let dir = Dir::new();
@@ -110,7 +110,7 @@ fn run_frozen_through_its_grant_requests_again() {
     assert_eq!(waiter.ends_with(0), "in\n");
 }
 
-/// Its peer is frozen, too, and hands nothing over before it continues.
+/// The frozen process is also the peer, which hands nothing over before it continues.
 #[test]
 fn frozen_run_with_its_own_peer_loses_its_command() {
     let dir = Dir::new();
@@ -130,14 +130,13 @@ fn command_of_a_frozen_agent_is_killed() {
     let pid = dir.written("pid");
     agent.send(Signal::SIGSTOP);
     eventually("the end of the command", || is_gone(&pid).then_some(()));
-    // Its attempt to release the slot is limited.
     first.ends_with(76);
     assert!(first.lost_reason(&["broken"]).contains("no renewal of the lease was confirmed for"));
     agent.send(Signal::SIGCONT);
     dir.run("r", "true").ends_with(0);
 }
 
-/// The agent counts the wait; while it is frozen, the client does.
+/// The wait is counted by the agent, and by the client while the agent is frozen.
 #[test]
 fn limited_wait_at_a_frozen_agent_ends() {
     let dir = Dir::new();
@@ -158,7 +157,6 @@ fn limited_wait_at_a_frozen_agent_ends() {
 fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    // Commands do not start an agent that is named with --agent.
     let agent_there = format!("--agent {}", dir.socket().display());
     let mut first = dir.run(&format!("--ttl 2s {agent_there} r"), &sleeps(&dir, "pid"));
     let pid = dir.written("pid");
@@ -170,8 +168,8 @@ fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
     assert!(dir.started().is_some());
 }
 
-/// The only voter is frozen. The agent notifies its clients before its session expires, or when it continues after
-/// that; the reason is the session, not the lease.
+/// The only voter is frozen. The agent notifies its clients before its session expires, or when it continues
+/// afterwards. The reason is the session, not the lease.
 #[test]
 fn loss_with_the_session_is_reported_as_such() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -187,7 +185,7 @@ fn loss_with_the_session_is_reported_as_such() {
     voter.send(Signal::SIGCONT);
 }
 
-/// An agent waits for its holders before it exits; other programs that serve a peer, such as the demo, do not.
+/// An agent waits for its holders before it exits. Other programs with a peer, such as the demo, do not.
 #[test]
 fn stopping_peer_is_reported_as_the_reason() {
     let dir = Dir::new();
@@ -252,7 +250,7 @@ fn forwarder(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
     (address, open)
 }
 
-/// Starts a run whose connection to its agent can be closed. Its command ignores SIGTERM, and executes `first` first.
+/// Starts a run whose connection to its agent can be closed. Its command executes `first`, then ignores SIGTERM.
 fn run_via_forwarder(dir: &Dir, first: &str, start: impl FnOnce(&mut Command) -> Running) -> (Running, impl FnOnce()) {
     let (agent, _) = dir.agent("--http 127.0.0.1:0");
     let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
@@ -269,7 +267,7 @@ fn run_via_forwarder(dir: &Dir, first: &str, start: impl FnOnce(&mut Command) ->
     (run, cut)
 }
 
-/// The agent frees the slot when the connection closes. The command gets no grace period: the slot may be granted.
+/// The agent frees the slot when the connection closes, so the command gets no grace.
 #[test]
 fn command_is_killed_when_the_connection_closes() {
     let dir = Dir::new();
@@ -281,7 +279,7 @@ fn command_is_killed_when_the_connection_closes() {
     dir.run("--try r", "true").ends_with(0);
 }
 
-/// A write to standard error blocks if it is a full pipe without a reader.
+/// A write to standard error blocks if that is a full pipe without a reader.
 #[test]
 fn lost_command_is_killed_although_stderr_is_blocked() {
     let dir = Dir::new();

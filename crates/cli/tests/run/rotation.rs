@@ -23,8 +23,8 @@ impl Dir {
         serde_json::from_str(&self.does("secret show --json")).unwrap()
     }
 
-    /// Waits until the agent accepts this many secrets, and this many of the other connected hosts have not proved the
-    /// first.
+    /// Waits until the agent accepts this many secrets, and `behind` of the `others` connected hosts have not proved
+    /// the first.
     fn accepts(&self, secrets: usize, behind: usize, others: usize) {
         eventually("the proved secrets", || {
             let observed = self.secret_view();
@@ -35,7 +35,6 @@ impl Dir {
         });
     }
 
-    /// As with `scp -p`.
     fn copy_secret_to(&self, other: &Self) {
         fs::create_dir_all(other.path("data")).unwrap();
         fs::copy(self.path("data/secret"), other.path("data/secret")).unwrap();
@@ -79,7 +78,6 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     assert!(code == 75 && output.contains("has proved only the old one"), "{code} {output}");
     assert!(one.ends("doctor").1.contains("proved only the old one"));
 
-    // One host reloads on a signal, while another is down.
     third.send(Signal::SIGTERM);
     third.ends_with(0);
     one.copy_secret_to(&two);
@@ -87,7 +85,7 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     [&one, &two].iter().for_each(|machine| machine.accepts(2, 0, 1));
     let (code, output) = one.ends("secret finish");
     assert!(code == 75 && output.contains("is not connected"), "{code} {output}");
-    // It returns with the old secret, which is still accepted.
+    // The third host returns with the old secret, which is still accepted.
     let (mut third, _) = three.agent("");
     one.accepts(2, 1, 2);
     all_are_served();
@@ -111,7 +109,7 @@ fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     job.ends_with(7);
 }
 
-/// Two hosts that do not vote need no link, so neither knows which secret the other has proved.
+/// Two hosts that do not vote need no link, so neither knows which secret the other uses.
 #[test]
 fn host_without_a_link_has_an_unknown_secret() {
     let [one, two, three] = std::array::from_fn(|_| Dir::new());

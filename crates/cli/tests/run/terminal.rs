@@ -14,7 +14,7 @@ fn terminal() -> OpenptyResult {
     openpty(Some(&size), None).unwrap()
 }
 
-/// Starts a run with standard error on a terminal. Returns it and its screen.
+/// Starts a run with standard error on a terminal. Returns the run and the screen.
 fn on_a_terminal(dir: &Dir, options: &str) -> (Running, Arc<Mutex<String>>) {
     let pty = terminal();
     let mut command = dir.peerlock(&format!("run {options}"));
@@ -24,7 +24,7 @@ fn on_a_terminal(dir: &Dir, options: &str) -> (Running, Arc<Mutex<String>>) {
     (run, screen(pty.master.into()))
 }
 
-/// Starts a shell script in a session with its own terminal. Returns it, its keyboard and its screen.
+/// Starts a shell script in a session with a terminal of its own. Returns the shell, its keyboard and its screen.
 fn script(dir: &Dir, shell: &[&str], lines: &str) -> (Running, File, Arc<Mutex<String>>) {
     let pty = terminal();
     let mut command = dir.in_environment("setsid");
@@ -119,7 +119,7 @@ fn ctrl_c_while_waiting_ends_the_script() {
     first.ends_with(0);
 }
 
-/// It would erase the prompt and the typed text once a second.
+/// The line would erase the prompt and the typed text once a second.
 #[test]
 fn waiting_line_is_not_drawn_in_the_background() {
     let dir = Dir::new();
@@ -128,7 +128,6 @@ fn waiting_line_is_not_drawn_in_the_background() {
     let lines = "set -m; \"$PEERLOCK\" run backup -- echo running & read key; echo now; fg %1 >/dev/null";
     let (mut script, mut keys, observed) = script(&dir, &["bash"], lines);
     eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
-    // Wait until another run has drawn its line.
     let (mut second, witness) = on_a_terminal(&dir, "backup");
     shows(&witness, "; waited 2 s");
     assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());

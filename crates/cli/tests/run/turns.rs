@@ -1,4 +1,4 @@
-//! Runs exclude each other, through an agent that the first of them starts and as peers of their own.
+//! Runs exclude each other, both through an agent that the first of them starts and as peers of their own.
 
 use nix::sys::signal::Signal;
 
@@ -82,7 +82,7 @@ fn signal_while_waiting_withdraws_the_request() {
     let dir = Dir::new();
     let mut first = dir.run("r", &dir.until("go"));
     first.notifies("granted");
-    // After a signal of the keyboard it dies by that signal, so that a shell ends the script around it.
+    // After a signal from the keyboard, `run` dies by that signal, so that a shell ends the script around it.
     let signals = [(Signal::SIGINT, -2), (Signal::SIGQUIT, -3), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
     for (signal, code) in signals {
         let mut run = dir.run("r", "echo run");
@@ -90,7 +90,7 @@ fn signal_while_waiting_withdraws_the_request() {
         run.send(signal);
         assert_eq!(run.ends_with(code), "", "{signal}");
     }
-    // An ignored signal stays ignored: `nohup peerlock run …`.
+    // An ignored signal stays ignored, as in `nohup peerlock run …`.
     let mut command = dir.in_environment("sh");
     let run = "trap '' HUP; exec \"$0\" run --json r -- echo run";
     let mut run = Running::start(command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]));
@@ -114,7 +114,7 @@ fn signal_while_running_is_forwarded_to_the_command() {
 #[test]
 fn unreachable_join_target_is_named_with_advice() {
     let dir = Dir::new();
-    // Joining needs the cluster's own secret: none is created.
+    // Joining needs the cluster's own secret, so none is created.
     let (code, _, stderr) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
     assert_eq!(code, 66, "{stderr}");
     assert!(stderr.contains("data/secret") && !dir.path("data/secret").exists(), "{stderr}");

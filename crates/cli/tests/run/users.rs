@@ -1,4 +1,4 @@
-//! Several users of one machine, and hosts without a running agent: no command creates a cluster of its own silently,
+//! Several users of one machine, and hosts without a running agent. No command creates a cluster of its own silently,
 //! and no user can use another's files or agent. Tests that need another user or default paths need root.
 
 use std::fs;
@@ -23,8 +23,8 @@ pub fn has_others() -> bool {
 }
 
 /// Runs a script with default paths of its own, and returns its standard output and error. The program is bound to
-/// `/run/program`, since other users may not reach its directory. `theirs` runs a command as another user with the home
-/// directory `/run/home`.
+/// `/run/program`, since other users may not reach its directory. `theirs` runs a command as another user, whose home
+/// is `/run/home`.
 pub fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
@@ -32,7 +32,7 @@ pub fn on_a_machine(script: &str) -> (String, String) {
         theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }
         ip link set lo up";
     let mut command = Command::new("timeout");
-    // With its own network namespace, which has its own list of sockets.
+    // The network namespace has a list of sockets of its own.
     command.args("-s KILL 60 unshare --mount --net --pid --fork --kill-child --mount-proc sh -c".split(' '));
     command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -41,8 +41,8 @@ pub fn on_a_machine(script: &str) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// The agent is stopped, killed, or not started yet after a boot. A run there must not create a cluster in which the
-/// slot is free.
+/// The agent is stopped, killed, or not started yet after a boot. A run must not create a cluster, in which the slot
+/// would be free.
 #[test]
 fn run_without_its_agent_creates_no_cluster() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -83,7 +83,7 @@ fn run_of_another_user_creates_no_cluster() {
 }
 
 /// While the machine's agent restarts, or before its first start after a boot, a user of its socket group must not
-/// create a cluster in which the slot is free.
+/// create a cluster, in which the slot would be free.
 #[test]
 fn socket_group_member_creates_no_cluster() {
     if !has_others() {
@@ -108,8 +108,8 @@ fn socket_group_member_creates_no_cluster() {
     assert!(stderr.contains("systemctl start peerlock"), "{stderr}");
 }
 
-/// Cron jobs of a user have no `$XDG_RUNTIME_DIR`, and shells have. The next agent must listen at the socket of its
-/// predecessor, where the jobs look for it.
+/// A user's cron jobs have no `$XDG_RUNTIME_DIR`, while shells have one. The next agent must listen at the socket of
+/// its predecessor, where the jobs look for it.
 #[test]
 fn cron_and_shell_of_a_user_share_one_agent() {
     if !has_others() {
@@ -134,8 +134,8 @@ fn cron_and_shell_of_a_user_share_one_agent() {
     assert_eq!(out, format!("{socket}{socket}code 7\n"), "{stderr}");
 }
 
-/// Root has one default socket. An agent of another data directory has its own: otherwise it would serve clients of the
-/// default one, or replace it.
+/// Root has one default socket. An agent of another data directory has another one: otherwise it would serve clients of
+/// the default agent, or replace it.
 #[test]
 fn named_data_directory_has_its_own_agent() {
     if !has_others() {
@@ -160,7 +160,7 @@ fn named_data_directory_has_its_own_agent() {
 }
 
 /// The systemd unit drops all capabilities of its agent, which then may not inspect a process of the same user that has
-/// them.
+/// some.
 #[test]
 fn agent_without_capabilities_takes_over() {
     if !has_others() {
@@ -183,7 +183,7 @@ fn files_of_a_user_are_closed_to_others() {
         return;
     }
     let dir = Dir::new();
-    // The parent directory does not protect them.
+    // The parent directory does not protect the files.
     fs::set_permissions(dir.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let (agent, _) = dir.agent("--http 127.0.0.1:0");
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
@@ -228,7 +228,7 @@ fn files_of_a_user_are_closed_to_others() {
 const END_ROOTS: &str = "agent=$(head -1 /var/lib/peerlock/agent.lock); kill $agent
     while test -e /proc/$agent; do sleep 0.02; done";
 
-/// An exited agent that root's command had started must not leave directories that claim to be the machine's.
+/// An agent that root's command started must not leave directories that seem to be the machine's.
 #[test]
 fn exited_agent_of_root_locks_no_user_out() {
     if !has_others() {
@@ -261,7 +261,7 @@ fn stopped_agent_of_root_is_not_replaced_after_a_boot() {
     assert_eq!(out, "710\n710\ncode 69\n", "{stderr}");
 }
 
-/// Two users' agents are two clusters, whose jobs do not exclude each other.
+/// Two users' agents form two clusters, whose jobs do not exclude each other.
 #[test]
 fn command_warns_of_another_users_agent() {
     if !has_others() {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::Endpoint;
 use crate::tcp::tune;
 
-/// How long an idle connection is reused: well within the agent's own limit, and longer than the interval of renewals.
+/// How long an idle connection is reused: less than the agent's own limit, and more than the interval of renewals.
 pub const FRESH: Duration = Duration::from_secs(20);
 
 /// Time limit for a TCP connection. The kernel alone would try for two minutes.
@@ -56,7 +56,7 @@ impl Connection {
         Ok(Self { sender, task: task.abort_handle(), rests_since: Instant::now(), socket })
     }
 
-    /// Returns the socket. The agent sees its end when the last copy is closed.
+    /// Returns the socket. The agent receives its end when the last copy is closed.
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
@@ -75,7 +75,7 @@ impl Connection {
         })
     }
 
-    /// Records that its last answer was read completely.
+    /// Records that the last answer has been read completely.
     pub fn rested(self) -> Self {
         let mut this = self;
         this.rests_since = Instant::now();

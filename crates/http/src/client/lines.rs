@@ -22,7 +22,7 @@ impl Lines {
         Self { body: response.into_body(), unread: BytesMut::new(), endpoint, connection }
     }
 
-    /// Returns the next line without its end; `None` at the end. Cancel-safe.
+    /// Returns the next line without its newline; `None` at the end. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {

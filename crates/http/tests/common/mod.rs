@@ -14,10 +14,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Longer than any step on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// The bearer token of the port.
 const TOKEN: &str = "0123456789abcdef0123";
 
 pub fn token() -> Token {
@@ -39,7 +38,6 @@ impl Stand {
         Self::with(1024, LONGEST_LEASE).await
     }
 
-    /// Starts with these limits of connections and leases.
     pub async fn with(most: usize, longest_lease: Duration) -> Self {
         let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -55,7 +53,6 @@ impl Stand {
         Self { directory, service, unix, tcp, app, stop: Some(stop), server }
     }
 
-    /// Returns a new client with its own connections.
     pub fn unix(&self) -> Agent {
         Agent::new(self.unix.clone(), None)
     }
@@ -64,7 +61,6 @@ impl Stand {
         Agent::new(self.tcp.clone(), Some(token()))
     }
 
-    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.app.connections().0
     }
@@ -74,18 +70,15 @@ impl Stand {
         address
     }
 
-    /// Stops the server and waits for it.
     pub async fn stop(&mut self) {
         _ = self.stop.take().unwrap().send(());
         timeout(LONG, &mut self.server).await.expect("it stops").unwrap();
     }
 
-    /// Returns the state of the resource `a`.
     pub async fn show(&self) -> ResourceDetails {
         self.unix().show("a").await.unwrap()
     }
 
-    /// Waits until the resource `a` satisfies a condition.
     pub async fn until(&self, what: &str, is: impl Fn(&ResourceDetails) -> bool) {
         let looked = timeout(LONG, async {
             while !is(&self.show().await) {
@@ -96,7 +89,6 @@ impl Stand {
     }
 }
 
-/// A raw answer.
 pub struct Answer {
     pub status: u16,
     pub head: String,

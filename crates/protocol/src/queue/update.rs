@@ -27,8 +27,8 @@ pub enum Update {
     },
     /// A client has released `slot`, and its peer, which keeps the token, knows no successor.
     Free { slot: u32, stay: u64, report: u32 },
-    /// A client of the same peer uses a token that was reported free. A successor sent meanwhile has to wait, or is
-    /// bound to another token.
+    /// A client of the same peer uses a token that was reported free, and a successor has arrived. The successor has to
+    /// wait, or is bound to another token. Not sent while there is no successor.
     Busy { slot: u32, stay: u64, report: u32 },
 }
 

@@ -635,19 +635,19 @@ fn absent_member_is_forgotten_and_may_return() {
     state.apply(1, end(&[second, third]));
     assert_eq!(state.apply(1, forget(2, 0)), Outcome::Refused(Refusal::Present), "it has given a grant");
     state.apply(1, voter_records(&[3], 0));
-    assert_eq!(state.apply(1, forget(3, 0)), Outcome::Refused(Refusal::Present), "it is chosen");
+    assert_eq!(state.apply(1, forget(3, 1)), Outcome::Refused(Refusal::Present), "it is chosen");
     state.apply(1, Command::SetVoters { hosts: None, after: 1 });
     assert_eq!(state.apply(1, forget(3, 1)), Outcome::Refused(Refusal::Superseded));
-    assert_eq!((state.apply(1, forget(3, 0)), state.removals()), (Outcome::Done, 1));
+    assert_eq!((state.apply(1, forget(3, 2)), state.choices()), (Outcome::Done, 3));
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()));
     // A late copy changes nothing, also after the host has returned.
     let before = state.clone();
-    assert_eq!((state.apply(1, forget(3, 0)), &state), (Outcome::Done, &before));
+    assert_eq!((state.apply(1, forget(3, 2)), &state), (Outcome::Done, &before));
     let Outcome::Opened { session } = state.apply(1, open(3, 2, None)) else { panic!("{state:?}") };
     state.apply(1, end(&[session]));
     let before = state.clone();
-    assert_eq!((state.apply(1, forget(3, 0)), &state), (Outcome::Refused(Refusal::Superseded), &before));
+    assert_eq!((state.apply(1, forget(3, 2)), &state), (Outcome::Refused(Refusal::Superseded), &before));
 }
 
 #[test]

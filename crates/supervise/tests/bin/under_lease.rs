@@ -1,8 +1,7 @@
 //! Runs a command under a lease, for the tests: `under-lease ON-LOST GRACE-MS LEASE CMD ARGS…`.
 //!
-//! LEASE is the end of the lease in milliseconds from now, or a named pipe: then the lease ends in ten hours, and each
-//! line of the pipe is a new end, which may be negative, or `drop` to drop the supervision. Notices are written to
-//! stderr.
+//! LEASE is the end of the lease in milliseconds from now, or a named pipe. With a pipe the lease ends in ten hours,
+//! and each line is a new end, which may be negative, or `drop` to drop the supervision. Notices are written to stderr.
 
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
@@ -67,7 +66,7 @@ fn from_now(ms: i64) -> Moment {
     if ms < 0 { Moment::now() - span } else { Moment::now() + span }
 }
 
-/// Atomically, because the command writes to the same terminal.
+/// Writes a line atomically, since the command writes to the same terminal.
 fn say(line: &str) {
     let _gone = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }

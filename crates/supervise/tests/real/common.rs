@@ -11,7 +11,6 @@ pub use crate::dir::{Dir, eventually, line};
 pub const UNDER_LEASE: &str = env!("CARGO_BIN_EXE_under-lease");
 
 impl Dir {
-    /// Writes a shell script, to be run as `sh FILE`.
     pub fn script(&self, name: &str, lines: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, lines).unwrap();
@@ -72,7 +71,6 @@ pub fn send(process: Pid, signal: Signal) {
     kill(process, signal).unwrap();
 }
 
-/// Kills a process when the test ends, also on failure.
 pub struct Ends(pub Pid);
 
 impl Drop for Ends {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Longer than any step on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -101,7 +101,7 @@ fn exit_code_is_the_commands_own() {
         let ended = output(["term", "0", AGES], &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(ended.status.code(), Some(128 + signal));
     }
-    // Unless the signals are ignored, a shell ends its script.
+    // A shell whose child dies of one of these signals ends its script, unless it ignores the signal.
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
         let script = format!("kill -{} $$", signal as i32);
         let ended = output(["term", "0", AGES], &["sh", "-c", &script]);
@@ -188,11 +188,11 @@ fn signals_reach_the_whole_group() {
 
 #[test]
 fn ignored_signals_stay_ignored() {
-    // As with nohup.
+    // Ignored, as with nohup.
     let script = format!("trap '' HUP; exec {UNDER_LEASE} term 0 {AGES} sh -c 'kill -HUP $$ $PPID; exit 3'");
     let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
     assert_eq!(ended.status.code(), Some(3));
-    // Ignoring SIGCHLD would lose the exit status of children.
+    // If SIGCHLD were ignored, the exit status of children would be lost.
     let arguments = ["env", "--ignore-signal=CHLD", UNDER_LEASE, "term", "0", AGES, "sh", "-c", "exit 3"];
     let ended = Command::new("setsid").args(arguments).output().unwrap();
     assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
@@ -219,11 +219,11 @@ fn command_ignoring_sigterm_is_killed_at_the_end() {
     lease.ends("300");
     let (code, _, err) = run.code();
     assert_eq!(code, 76);
-    // On a loaded machine the grace may be over already.
+    // On a loaded machine the grace may have passed already.
     assert!(["notice: Asked\nnotice: Killed\n", "notice: Killed\n"].contains(&err.as_str()), "{err}");
 }
 
-/// A stopped process receives only SIGKILL and SIGCONT.
+/// A stopped process handles no signals but SIGKILL and SIGCONT.
 #[test]
 fn a_stopped_command_is_asked_to_end_too() {
     let dir = Dir::new();
@@ -278,7 +278,7 @@ fn child_processes_are_killed_with_the_command() {
     }
 }
 
-/// Many killed processes take a moment.
+/// Many killed processes take a moment to exit.
 #[test]
 fn killed_group_is_dead_when_the_supervisor_exits() {
     let dir = Dir::new();
@@ -305,7 +305,7 @@ fn kill_policy_sends_no_sigterm() {
     assert_eq!(run.code(), (76, String::new(), "notice: Killed\n".to_owned()));
 }
 
-/// As after a freeze: another holder may exist.
+/// After a freeze, another holder may exist.
 #[test]
 fn late_supervisor_kills_without_grace() {
     let dir = Dir::new();
@@ -399,7 +399,7 @@ fn a_guard_that_was_killed_is_replaced() {
     until_gone(second.0);
 }
 
-/// As if started by `sudo`.
+/// The processes belong to root, as if started by `sudo`.
 #[test]
 fn guard_waits_for_processes_it_may_not_kill() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -427,7 +427,7 @@ fn guard_waits_for_processes_it_may_not_kill() {
     let (roots, guard) = (Ends(number(&pid)), Ends(guard(run.pid())));
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // Longer than the exit of a guard that does not wait.
+    // Longer than a guard that does not wait takes to exit.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(roots.0) && !is_gone(guard.0));
     send(roots.0, Signal::SIGKILL);
@@ -456,7 +456,7 @@ fn command_left_running_outlives_the_supervisor() {
     assert!(!is_gone(child.0) && !is_gone(grandchild.0));
 }
 
-/// The guard kills the command, and the supervisor reports it later.
+/// The guard kills the command, and the supervisor reports it when it continues.
 #[test]
 fn frozen_supervisor_does_not_extend_the_command() {
     let dir = Dir::new();
@@ -507,7 +507,7 @@ fn background_processes_of_a_command_run_on() {
     assert!(!is_gone(left.0));
 }
 
-/// Without a terminal nothing would continue the supervisor.
+/// Without a terminal no shell would continue the supervisor.
 #[test]
 fn a_command_that_is_stopped_and_continued() {
     let dir = Dir::new();

@@ -25,7 +25,7 @@ impl Terminal {
     fn run(program: &[&str]) -> Self {
         let pty = openpty(None, None).unwrap();
         let clone = |end: &OwnedFd| end.try_clone().unwrap();
-        // -c: its standard input becomes the controlling terminal.
+        // With -c, the standard input becomes the controlling terminal.
         let mut command = Command::new("setsid");
         command.arg("-c").args(program).env("PS1", "prompt> ").env_remove("ENV");
         command.stdin(clone(&pty.slave)).stdout(clone(&pty.slave)).stderr(pty.slave);
@@ -72,7 +72,7 @@ fn reads(dir: &Dir) -> String {
     dir.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
-/// Does not read from the terminal. Its PID is in a file.
+/// Returns a command that does not read from the terminal. Its PID is in a file.
 fn works(dir: &Dir) -> String {
     let lines = format!(
         "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
@@ -115,7 +115,6 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(terminal.screen.lock().unwrap().matches("caught-int").count(), 1);
 }
 
-/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT.
 #[test]
 fn ctrl_c_ends_the_script_around_the_command() {
     let dir = Dir::new();
@@ -193,7 +192,7 @@ fn a_command_is_in_front_when_its_job_is() {
     terminal.shows("prompt> ");
 }
 
-/// In a pipeline the command gets the keyboard only on request.
+/// In a pipeline the command gets the keyboard only when it reads.
 #[test]
 fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
     let dir = Dir::new();
@@ -280,7 +279,7 @@ fn end_of_the_session_ends_all_processes() {
     until_gone(us.0);
 }
 
-/// Editors disable the echo, and cannot restore it if they are killed.
+/// Editors disable the echo, and cannot restore it when they are killed.
 #[test]
 fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     let dir = Dir::new();
@@ -289,7 +288,7 @@ fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     terminal.press(&format!("{UNDER_LEASE} kill 0 1000 sh {}; stty -a\n", mute.display()));
     terminal.shows("mu-te");
     terminal.shows(" echo ");
-    // A command that exits normally may have wanted it.
+    // A command that exits normally may have intended the change.
     terminal.press(&format!("{UNDER_LEASE} kill 0 36000000 stty -echo; stty -a\n"));
     terminal.shows(" -echo ");
 }

@@ -295,15 +295,7 @@ impl<P: Explorable> World<P> {
                 self.stop(at);
                 None
             }
-            Fault::End(session, choice) => {
-                let registry = &mut self.cluster_mut().registry;
-                let is_asked = registry.is_party(session) && registry.coordinator != Some(session);
-                if registry.has(RegistryMutation::EndUnnoticed) && is_asked {
-                    registry.forget(session)
-                } else {
-                    registry.end(session, choice)
-                }
-            }
+            Fault::End(session, choice) => self.cluster_mut().registry.end(session, choice),
             Fault::Begin(at) => {
                 self.begin(at);
                 None

@@ -149,17 +149,14 @@ impl Registry {
     pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<RegistryEvent> {
         let was_party = self.is_party(session);
         self.sessions.retain(|&(valid, _)| valid != session);
+        if self.has(RegistryMutation::EndUnnoticed) && was_party && self.coordinator != Some(session) {
+            return None;
+        }
         self.forced.retain(|forced| *forced != session);
         if was_party { self.open(choice) } else { None }
     }
 
-    /// Ends a session as if it had never been a party.
-    pub(super) fn forget(&mut self, session: Session) -> Option<RegistryEvent> {
-        self.sessions.retain(|&(valid, _)| valid != session);
-        None
-    }
-
-    /// Replaces one session by another in one entry of the log. If there are holders, the new one is a party.
+    /// Replaces one session by another in one entry. With holders, the new one is a party.
     pub(super) fn take_over(
         &mut self,
         old: Session,

@@ -336,23 +336,16 @@ impl Workload<Whole> for InVisits {
                 Ok(())
             }
             Note::Notified(ticket, error) => on_event(world, peer, ticket, &error),
-            Note::Returned(ticket) => {
-                world.load.counts.returned += 1;
+            Note::Returned(ticket) | Note::Resumed(ticket) => {
                 world.adopt(ticket);
                 let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
-                let leaves = world.load.rng.chance(0.5);
-                let stay = world.load.rng.exponential(world.load.visits.stay);
+                let load = &mut world.load;
+                let is_resumed = matches!(note, Note::Resumed(_));
+                *(if is_resumed { &mut load.counts.resumed } else { &mut load.counts.returned }) += 1;
+                // Half of the others let the grant expire.
+                let leaves = is_resumed || load.rng.chance(0.5);
+                let stay = load.rng.exponential(load.visits.stay);
                 if let Some(client) = client.filter(|_| leaves) {
-                    world.leave_at(world.now() + stay, &client);
-                }
-                Ok(())
-            }
-            Note::Resumed(ticket) => {
-                world.load.counts.resumed += 1;
-                world.adopt(ticket);
-                let stay = world.load.rng.exponential(world.load.visits.stay);
-                let client = world.inside.iter().find(|client| client.ticket == ticket).copied();
-                if let Some(client) = client {
                     world.leave_at(world.now() + stay, &client);
                 }
                 Ok(())

@@ -10,7 +10,6 @@ fn peer(number: u64, voter: &str, up: bool) -> Value {
         "is_me": number == 1, "name": format!("db{number}"), "version": 1, "voter": voter, "keeps": true })
 }
 
-/// Returns the evidence of a healthy cluster of three, with these changes.
 fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Evidence {
     let mut about = json!({
         "program": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("PEERLOCK_COMMIT"), "data_dir": "/d",
@@ -53,7 +52,6 @@ fn dir() -> Dir {
     }
 }
 
-/// Returns all findings except for `ok` as `level about what`.
 fn fault(evidence: &Evidence) -> Vec<String> {
     let level = |level| if level == Level::Bad { "bad" } else { "warn" };
     let found = judge(evidence).into_iter().filter(|finding| finding.level != Level::Ok);
