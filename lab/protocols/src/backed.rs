@@ -24,7 +24,8 @@
 //! **Safety.** One peer acts for each identifier, as long as failures are reported ([`Protocol::on_peer_down`]) only
 //! after everything that the failed peer has sent has arrived. A step sends the new state to the backups and its
 //! messages together, so on reliable channels the successor has every state of which another peer has received a
-//! message. It resends what was not confirmed, and the receivers discard duplicates by number.
+//! message. It resends what was not confirmed, and the receivers discard duplicates by number. If all copies are lost,
+//! the protocol is restarted ([`Config::recovers`]).
 //!
 //! After a false report two peers act for one identifier, and mutual exclusion is violated: a flaw of the design
 //! (`explore/scenarios/backed_defects`).
