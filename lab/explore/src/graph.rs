@@ -106,8 +106,8 @@ impl Graph {
         leads_there
     }
 
-    /// Repeatedly removes states without predecessors: the remaining ones are on a cycle or behind one. A walk
-    /// backwards through them ends in a cycle, of which it returns the state nearest to the start.
+    /// Repeatedly removes states without predecessors. The others are on a cycle or behind one, so a walk backwards
+    /// through them ends in a cycle, of which it returns the state nearest to the start.
     fn state_on_cycle(&self) -> Option<u32> {
         let mut steps_to = vec![0_u32; self.states()];
         self.steps.iter().for_each(|&next| steps_to[next as usize] += 1);

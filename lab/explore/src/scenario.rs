@@ -26,9 +26,9 @@
 //! | `state [P…]` | print the state of all or some peers, one line each |
 //! | `network` | print the messages under way, oldest first |
 //!
-//! The checks of the exploration run after every event. A violation fails the scenario *before* its trace is compared
-//! or, with `UPDATE_GOLDENFILES=1`, written, so it cannot become part of the expected trace. [`Scenario::of_defects`]
-//! shows known defects: it fails if the run ends without a violation.
+//! The checks of the exploration run after every event. A violation fails the scenario before its trace is compared
+//! or, with `UPDATE_GOLDENFILES=1`, written. [`Scenario::of_defects`] shows known defects: it fails if the run ends
+//! without a violation.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -49,7 +49,6 @@ type Failure = Box<dyn Error>;
 /// use peerlock_protocols::fair_k::{Config, Layout};
 /// use peerlock_types::PeerId;
 ///
-/// // A real one would parse the words; this one always has a single peer.
 /// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
 ///     let me = PeerId::new(0);
 ///     Ok(World::new(Limits::new(1), [(me, FairK::new(me, &Layout::printed(1, 1), Config::REPAIRED))]))
@@ -72,7 +71,7 @@ impl<P: Explorable + Display> Scenario<P> {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// Plays known defects: each trace ends with the violation.
+    /// Each trace ends with a violation.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }

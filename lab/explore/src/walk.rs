@@ -2,8 +2,7 @@ use peerlock_types::Rng;
 
 use crate::{Action, Counterexample, Explorable, Fault, Trace, Violation, World};
 
-/// An optional event, such as a crash, happens in one step of this many. Otherwise most runs would end before the first
-/// grant.
+/// An optional event, such as a crash, happens in one step of this many; otherwise few runs would see a grant.
 const SELDOM: u64 = 40;
 
 /// Takes up to `steps` random steps, then runs until no event is left. Returns the number of steps.

@@ -1,6 +1,5 @@
-//! Fair-K with late binding in every order of events. A hand-over sends three independent messages, each of which may
-//! stay under way until the end: these make the worlds large. `stay`, `turn`, `report` and `epoch` only grow, so an
-//! exploration that ends shows that every run does.
+//! Fair-K with late binding in every order of events. `stay`, `turn`, `report` and `epoch` only grow, so an exploration
+//! that ends shows that every run does.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;

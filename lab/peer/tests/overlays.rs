@@ -109,7 +109,7 @@ fn hop_is_retried_before_it_is_avoided<O: Overlay>() {
     net.route(0, from, number);
     assert_eq!(net.sent(from, dead), 4);
     assert_eq!(net.delivered(Parcel::Plain(number)).len(), 1);
-    // A report of the network makes waiting for the timer unnecessary.
+    // After a report of the network no timer is needed.
     let mut net = driver::net::<O>(PEERS, Config::CONFIRMED);
     net.peers[dead.index()] = None;
     net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number) });
@@ -198,7 +198,6 @@ fn unknown_resource_is_unexpected<O: Overlay>() {
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
-/// A sender may name any number of keys.
 fn owned_keys_per_resource_are_limited<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));

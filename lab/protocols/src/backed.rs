@@ -24,7 +24,8 @@
 //! **Safety.** One peer acts for each identifier, as long as failures are reported ([`Protocol::on_peer_down`]) only
 //! after everything that the failed peer has sent has arrived. A step sends the new state to the backups and its
 //! messages together, so on reliable channels the successor has every state of which another peer has received a
-//! message. It resends what was not confirmed, and the receivers discard duplicates by number.
+//! message. It resends what was not confirmed, and the receivers discard duplicates by number. If all copies are lost,
+//! the protocol is restarted ([`Config::recovers`]).
 //!
 //! After a false report two peers act for one identifier, and mutual exclusion is violated: a flaw of the design
 //! (`explore/scenarios/backed_defects`).
@@ -179,7 +180,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// "It initiates an atomic broadcast to all the successors in the replica set."
+    /// §5: *an atomic broadcast to all the successors in the replica set*.
     fn notify_backups(&self, whose: PeerId, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get(&whose) else { return };
         let (epoch, state) = (self.recovery.epoch(), Arc::new(part.clone()));
@@ -225,12 +226,8 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// "If the node i fails, all messages directed to the identifier of node i will be received by the successor of
-    /// node i".
     fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&to) else {
-            // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
-            // the owner, but it does not have the state information".
             return self.on_missing_state(cx);
         };
         if part.receives(from, number) {

@@ -25,9 +25,9 @@
 //!    m share a replica, which gives one promise at a time, and without memory none until its earlier ones have
 //!    expired.
 //! 2. *One chain at a time.* A *chain* is a coordinator's grant and the hand-overs that follow it. RESPONSE names the
-//!    owner and the end of its lease, before which the coordinator starts no other chain. A client holds only until
-//!    such an end, by its own clock, that it received for itself or an earlier owner of its chain. So a coordinator
-//!    may start a chain when the last owner of the previous one has released, or the lease has expired.
+//!    owner and the end of its lease, by the client's clock. Before it no other chain starts, unless the last owner of
+//!    the chain has released. A client holds only until such an end, received for itself or an earlier owner. An end
+//!    of an earlier chain is no later than that of its own, since all leases have the same length.
 //! 3. *Elections.* Grants are not replicated. The predecessor of a new coordinator extended no lease after its promises
 //!    expired, so all its chains have ended one lease later. The new one starts no chain until then (*grace*), but
 //!    adopts an owner that renews.
@@ -280,7 +280,7 @@ impl Protocol for Coordinator {
         self.deliver_here(cx);
     }
 
-    /// §3: "their internal states may be randomly reset due to a crash-recovery failure".
+    /// §3: *their internal states may be randomly reset*.
     fn on_reset(&mut self, _incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(&mut self.common, cx);

@@ -26,7 +26,7 @@
 //! the token from it in turn. By Sigma's argument there is one reign at a time if fewer than 2m − n replicas are reset
 //! or move within any lease time. A reign has one token. Its owner sends it to one waiter and uses it no more; the
 //! receiver recognizes copies of that message. The token carries the end of the votes' lease by the receiver's clock;
-//! after that it is only a queue. The records of hops, queues and pings save messages or time, and are not needed.
+//! after that it is only a queue. Safety does not depend on the records of hops, on queues or on pings.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, and each later owner of the reign adds one.
 //! An expired lease adds more than the owners of one lease time can ([`crate::fencing`]).
@@ -63,16 +63,15 @@ use trail::Trail;
 /// Parameters, and a switch for each repair (`lab/docs/papers/e2e.md` has the reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
-    /// a message per hop.
+    /// Length of the votes' lease.
     pub lease: Span,
-    /// Time until a client retries, doubled up to half a lease, or a token is resent. 2 s: our choice, several routes.
+    /// Time until a client retries, doubled up to half a lease, or a token is resent.
     pub retry: Span,
-    /// Interval of the waiters' pings. 10 minutes: the paper's example.
+    /// Interval of the waiters' pings.
     pub ping: Span,
-    /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
+    /// n of §V.A: the waiters with a copy of the queue.
     pub backups: usize,
-    /// Delay of these copies. 1 s: our choice.
+    /// Delay of these copies.
     pub update: Span,
     /// RELEASE names the successor.
     pub successor_named: bool,

@@ -5,18 +5,7 @@
 //! knows the tails of the queues (`token_locations`) and assigns requests to them in turn. Each assigned request
 //! becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is found along `parent`
 //! pointers, which every forwarded request turns towards its sender (path reversal, Naimi and Tréhel). At most k
-//! clients hold, since each needs a token, and no message duplicates one.
-//!
-//! ```text
-//!   4            3 (coordinator)   1 (tail of queue 0, holds)
-//!   │ request(4)   │                 │
-//!   ├─────────────►│ child(4)        │            4 follows 1 in queue 0
-//!   │              ├────────────────►│
-//!   │ token_locations                │            4 is coordinator
-//!   │◄─────────────┤                 │ … releases
-//!   │              │          token  │
-//!   │◄─────────────┼─────────────────┤
-//! ```
+//! clients hold, since each needs a token, and no message duplicates one. `lab/docs/papers/fair-k.md` has a diagram.
 //!
 //! *Departure:* the paper allows one request per node at a time. Here `next` and `child` belong to a place in the queue
 //! and name a [`Claim`], and a withdrawn place forwards the token.

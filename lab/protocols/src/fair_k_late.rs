@@ -1,20 +1,6 @@
 //! Fair-K with late binding: one queue for all k tokens. Our own protocol, after [Fair-K](crate::fair_k), in which a
 //! request is assigned to a queue at once and may wait longer than later ones. Here the coordinator sends a *holder*
-//! its successor only when that holder may release next.
-//!
-//! ```text
-//!   4              1 (coordinator)    2 (holds a token)
-//!   │ request(4)     │                  │
-//!   ├───────────────►│ next(4)          │        4 is the oldest waiter that no holder knows
-//!   │                ├─────────────────►│
-//!   │                │                  │ … releases
-//!   │                │            token │
-//!   │◄───────────────┼──────────────────┤
-//!   │                │        left(→ 4) │
-//!   │                │◄─────────────────┤        4 is a holder
-//!   │ next(5)        │                  │
-//!   │◄───────────────┤                  │        … and learns its successor
-//! ```
+//! its successor only when that holder may release next. `lab/docs/papers/fair-k-late.md` has a diagram.
 //!
 //! **Safety.** At most k clients hold, since each needs a token, and no message duplicates one.
 //!

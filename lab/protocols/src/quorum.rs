@@ -74,8 +74,8 @@ impl Quorum {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }
 
-    /// The integral of the probability that fewer than m sums are below x, by Simpson's rule for the two halves of the
-    /// range, in each of which the distribution function is a parabola.
+    /// Integrates the probability that fewer than m sums are below x, by Simpson's rule. In each half of the range the
+    /// distribution function is a parabola.
     fn hand_over(self, low: f64, high: f64) -> f64 {
         const STEPS: u32 = 512;
         // In units of the range, the sum is between 0 and 2.
@@ -96,8 +96,7 @@ impl Default for Quorum {
     }
 }
 
-/// The probability of `least` or more successes. All terms are positive and computed with logarithms: about thirteen
-/// digits are exact.
+/// Returns the probability of `least` or more successes, exact to about thirteen digits.
 fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     if p <= 0.0 || p >= 1.0 {
         return if p <= 0.0 && least > 0 { 0.0 } else { 1.0 };
@@ -107,7 +106,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
         let ln_choose = ln_factorial(tries) - ln_factorial(k) - ln_factorial(tries - k);
         libm::exp(ln_choose + f64::from(k) * libm::log(p) + f64::from(tries - k) * libm::log1p(-p))
     };
-    // Smallest first if `least` is above the mean.
+    // The smallest terms first, if `least` is above the mean.
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 

@@ -17,10 +17,10 @@
 //! ```
 //!
 //! **Safety.** At most one client holds if fewer than 2m − n replicas are reset within any lease time. A holder has m
-//! votes, each given or renewed within the last lease time. It counts that from when it sent the REQUEST, by its own
-//! clock and 0.1 % short, so its lease ends before the replica's. Until then a replica that is not reset gives its vote
-//! to no other client, unless the owner has returned it; and the owner counts no vote that it has returned. Two sets of
-//! m voters share at least 2m − n replicas, so for two holders each of these must have been reset.
+//! votes with unexpired leases. By its clock a lease ends at the send time of its REQUEST plus, less 0.1 %, the time
+//! from receipt to the end at the replica. So it stops before the replica may give the vote to another client. Before
+//! that the replica does so only if it is reset, or the client has returned the vote, which it then counts no more. Two
+//! sets of m voters share at least 2m − n replicas, so two holders need a reset of each of these.
 //!
 //! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win; at a hand-over its
 //! view is stale, and the votes come straight back. Here, a replica that queues a request earlier than its owner's

@@ -12,9 +12,9 @@
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! Without resets at most one client holds: two sets of m voters share a replica, whose vote is for one client until
-//! RELEASE or the end of its lease. The client's lease counts from the start of its attempt, so it ends earlier. It is
-//! never renewed.
+//! **Safety.** Without resets at most one client holds: two sets of m voters share a replica, whose vote is for one
+//! client until RELEASE or the end of its lease. The client's lease counts from the start of its attempt and is 0.1 %
+//! shorter, so it ends earlier. It is never renewed.
 //!
 //! *Departure:* attempts are numbered, and a late vote is returned.
 
@@ -72,7 +72,7 @@ pub enum Loser {
 pub struct Config {
     /// The reaction of losers.
     pub loser: Loser,
-    /// Length of a vote's lease. 10 s, as in [`crate::sigma::Config`].
+    /// Length of a vote's lease; as in [`crate::sigma::Config`].
     pub lease: Span,
     /// Length of an attempt. 1 s: our choice, several round trips.
     pub patience: Span,

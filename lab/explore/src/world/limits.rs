@@ -50,7 +50,7 @@ impl Limits {
 pub struct FaultLimits {
     /// The first peers, which are parties at the start.
     pub parties: usize,
-    /// Crashed peers. The registry ends the session at any later moment.
+    /// Crashes. The registry ends the session at any later moment.
     pub stops: u32,
     /// New sessions of stopped peers, before or after the end of the old one.
     pub sessions: u32,

@@ -19,7 +19,7 @@ enum Fault {
     /// The messages that follow are ignored.
     TurnTooHigh,
     NextBeforeTokenLost,
-    /// A token whose client has been served already is lost.
+    /// A token is lost if its client has been served already.
     SurplusLost,
     LeftNotSent,
     LeftToNowhere,
@@ -28,7 +28,6 @@ enum Fault {
     BusyNotSent,
     /// All reports of one hold have the same number.
     ReportsNotNumbered,
-    /// The role is both kept and passed on.
     RoleRetained,
     EarlyUpdateLost,
     LateUpdateLost,
@@ -153,7 +152,7 @@ fn harmless_mutations_are_not_detected() {
         (3, Limits::new(2), 1000),
     ];
     for fault in [Fault::None, Fault::UpdateTwice, Fault::NextTwice, Fault::FreeNotSent] {
-        // Three peers with duplicated updates and a moving role or unordered links are too many states for every run.
+        // These worlds are too large for every run.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
         let plays_all = fault != Fault::UpdateTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
         let fits = |&(peers, ref limits, term): &_| plays_all || !is_large(peers, limits, term);

@@ -22,11 +22,9 @@ pub enum Fault {
     CoordinatorRetained,
     /// A forwarding node makes node 0 its parent.
     ReversalToWrongPeer,
-    /// A client that has to wait is granted as well.
     GrantWithoutToken,
     WithdrawalIgnored,
     FencingNotAdvanced,
-    /// A token arrives with the number of another slot.
     SlotMixedUp,
 }
 

@@ -1,22 +1,6 @@
-//! Custody in every order of events, in small worlds with an abstract registry. lab/docs/custody.md lists the worlds
-//! that are too large for every run.
-//!
-//! **Worlds.** Of `peers` peers the first `parties` are parties from the start, with all tokens at peer 0; the others
-//! join before their first request. Each peer's clients make `requests` requests, at most `clients` at a time. Without
-//! `parties` there is no registry.
-//!
-//! Other words limit events, at any peer and moment ([`Limits`](peerlock_explore::Limits)). `resize` and `then` are
-//! later numbers of slots. With `any`, the registry chooses any party as coordinator. A generation has 100 fencing
-//! numbers, or `numbers`. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires. All messages
-//! are reordered.
-//!
-//! **Checks in every state.** A slot has at most one token, and none if a detached client holds it. A grant has a slot
-//! of its own and a fencing number above all earlier ones of that slot. With one slot, no waiting client has an earlier
-//! arrival number. If nothing is pending, no slot is free while a client waits. When only optional events are left, no
-//! client waits and every slot has its token. An evicted peer is exempt until it is notified, or rejoins without
-//! earlier state.
-//!
-//! **Termination.** Numbers only grow, so an exploration that ends shows that every run does.
+//! Custody in every order of events, in small worlds with an abstract registry. lab/docs/custody.md explains the words
+//! of a world and the checks, and lists the worlds that are too large for every run. Without `parties` there is no
+//! registry.
 
 mod case;
 #[path = "../large/mod.rs"]

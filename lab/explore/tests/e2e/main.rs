@@ -74,7 +74,6 @@ fn duplicated_message_and_withdrawal_are_harmless() {
     holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
 }
 
-/// A retry may be needed.
 #[test]
 fn a_reset() {
     holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
@@ -125,7 +124,6 @@ under way: 2 → 1  GOT(1)
     );
 }
 
-/// The losers are stored nowhere.
 #[test]
 fn a_split_vote_stays_split() {
     let case = "replicas=2 votes=2 clients=2 ordered";
@@ -161,7 +159,6 @@ no event is possible and these wait: 3 with ticket 1"
     );
 }
 
-/// Retries would resolve it.
 #[test]
 fn two_requests_wait_for_each_other() {
     let case = "replicas=2 votes=2 hops=1 clients=2 ordered";

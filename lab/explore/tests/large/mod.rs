@@ -1,6 +1,5 @@
-//! Worlds that are too large for every run. The documents list them in tables: each row begins with a world's text and
-//! the number of its states. `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1`
-//! explores them in half an hour.
+//! Worlds that are too large for every run, from tables in the documents with each world's text and number of states.
+//! `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1` takes half an hour.
 
 const EVERY_DAY: usize = 60_000;
 

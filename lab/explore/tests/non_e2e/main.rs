@@ -28,8 +28,8 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// Too large for every run, with an unknown size: `replicas=2 votes=2 clients=3 by-the-other`, `replicas=2 votes=2
-/// hops=1 clients=2 timeouts=1 longest-timer-ms=1000`, `replicas=1 votes=1 clients=3 in-a-line timeouts=1`.
+/// The sizes of `replicas=2 votes=2 clients=3 by-the-other`, `replicas=2 votes=2 hops=1 clients=2 timeouts=1
+/// longest-timer-ms=1000` and `replicas=1 votes=1 clients=3 in-a-line timeouts=1` are unknown.
 #[test]
 fn one_case() {
     holds(&case::typed("replicas=1 votes=1 hops=1 clients=2"));
@@ -61,7 +61,6 @@ fn loss_duplicate_and_withdrawal_are_tolerated() {
     holds("replicas=1 votes=1 hops=1 clients=2 duplications=1 losses=1 withdrawals=1");
 }
 
-/// Fewer than 2m − n resets are safe.
 #[test]
 fn a_reset_and_a_loss() {
     holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");

@@ -1,6 +1,5 @@
-//! Sigma in small worlds of replicas and separate clients. Time does not pass. Replicas are interchangeable, which
-//! divides the number of states by nearly n!, and messages without effect are discarded, which divides it by thirty and
-//! more.
+//! Sigma in small worlds of replicas and separate clients. Time does not pass. Merging permuted replicas divides the
+//! number of states by nearly n!, and discarding messages without effect by thirty and more.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -142,7 +141,6 @@ fn retry_recovers_from_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// They take as many steps, except for the arrival of void messages.
 #[test]
 fn merged_states_have_same_continuations() {
     for case in [

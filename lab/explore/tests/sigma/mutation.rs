@@ -67,7 +67,6 @@ fn every_fault_is_caught_by_the_right_check() {
     }
 }
 
-/// In print a client without a known T_w has no timer: after one loss it waits forever.
 #[test]
 fn without_a_default_timer_a_loss_is_for_ever() {
     let config = Config { default_timer: false, ..Config::REPAIRED };

@@ -12,14 +12,13 @@ use crate::{MOST_STATES, case, world};
 const NOT_APART: Config = Config { requests_apart: false, ..Config::REPAIRED };
 const NOT_NUMBERED: Config = Config { numbered_grants: false, ..Config::REPAIRED };
 
-/// Three replicas, two votes, clients 3, 4 …: finds the shortest run from a stage.
+/// Finds the shortest run of three replicas with two votes from a stage.
 fn found(text: &str, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Counterexample> {
     let mut stage = Stage::new(world(&case(&format!("replicas=3 votes=2 {text}")), config));
     set(&mut stage);
     stage.breaks(explore(&stage.world, MOST_STATES))
 }
 
-/// Finds the shortest run from the start to two holders, whatever else is violated.
 fn lets_two_in(text: &str, config: Config) -> String {
     let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
     let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyHolders { .. }));

@@ -76,7 +76,6 @@ fn fingers_become_exact() {
     }
 }
 
-/// It does not wait for its rounds of upkeep.
 #[test]
 fn joining_peer_learns_fingers_within_seconds() {
     let mut world = World::<Chord>::converged(100, seed(3));
@@ -117,7 +116,6 @@ fn restarted_peer_rejoins_within_seconds<O: Subject>() {
     world.run(Span::from_secs(30));
     for peer in [3, 17, 29] {
         world.fail(PeerId::new(peer));
-        // Before any other peer has noticed.
         world.run(Span::from_millis(500));
         world.join(peer, Some(peer + 1));
         world.run(Span::from_secs(2));

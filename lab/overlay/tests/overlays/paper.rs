@@ -162,7 +162,7 @@ fn quarantine_ends_with_a_message() {
     }
 }
 
-/// Chord, *join*. *Departure:* a joining peer owns nothing before both neighbours have answered.
+/// Chord, *join*. *Departure.*
 #[test]
 fn chord_join_owns_nothing_before_both_answers() {
     let mut s: Chord = peer(&[10, 40, 70], 40);
@@ -187,7 +187,7 @@ fn chord_join_owns_nothing_before_both_answers() {
     assert_eq!(later.range(), owned(20, 30));
 }
 
-/// *Departure:* the peer that sent the message here learns of the peer between them.
+/// *Departure.* The peer that sent it here learns of the peer between.
 #[test]
 fn chord_message_past_its_key_goes_back() {
     let (key, origin) = (Key::new(25), PeerId::new(90));
@@ -221,7 +221,7 @@ fn lists_of_unsettled_peer_are_not_followed() {
     assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "the lists of a settled neighbour are followed");
 }
 
-/// *Departure:* a joining peer forwards messages, and replies that it is not in the ring.
+/// *Departure.* It forwards messages, and replies that it is not in the ring.
 #[test]
 fn joining_peer_is_not_used_as_hop() {
     let mut n = Chord::new(node(30), CONFIG);
@@ -281,10 +281,8 @@ fn chord_leave_notifies_both_neighbours() {
     let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
     feed(&mut s, message(40, goodbye[0].clone()));
     assert_eq!(s.range(), owned(20, 60));
-    // The leaving peer may know a joining one.
     let effects = feed(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
     assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours, and the peer between");
-    // Later senders are notified, too.
     let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), way: Way::default() };
     for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
         let answer = sends(&feed(&mut n, message(10, late)), 10);

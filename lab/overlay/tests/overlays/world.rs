@@ -52,7 +52,7 @@ impl Subject for Pastry {
     }
 }
 
-/// In ring order.
+/// Creates nodes in ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
@@ -79,7 +79,7 @@ pub fn random_key(rng: &mut Rng) -> Key {
     Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
 }
 
-/// Asserts that each lookup ends at the owner.
+/// Returns the mean number of hops of lookups, each of which must end at the owner.
 pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     let nodes = nodes(count);
     let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
@@ -375,7 +375,7 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// In ring order.
+    /// The peers in ring order.
     pub fn members(&self) -> Vec<Node> {
         self.ring.iter().map(|(key, peer)| Node { key: *key, peer: *peer }).collect()
     }

@@ -94,7 +94,7 @@ pub struct Net<O: Overlay> {
     config: Config,
     under_way: VecDeque<(PeerId, PeerId, Wire<O::Message, Parcel>)>,
     timers: VecDeque<(PeerId, Timer<Never>)>,
-    /// Except messages of the overlay.
+    /// Sender and receiver of each message, except those of the overlay.
     sent: Vec<(PeerId, PeerId)>,
     pub undelivered: Vec<(Key, Key)>,
     pub unexpected: Vec<&'static str>,
@@ -177,7 +177,7 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Except the timer of the overlay's upkeep.
+    /// Delivers all messages and timers, except those of the overlay's upkeep.
     pub fn settle(&mut self) {
         self.carry();
         let is_upkeep = |timer: &Timer<Never>| matches!(timer, Timer::Overlay(overlay::Timer::Stabilize));
@@ -221,7 +221,6 @@ impl<O: Overlay> Net<O> {
         all.filter_map(|(number, peer)| Some((peer.overlay().me().peer, peer.protocol(resource(number))?)))
     }
 
-    /// In order.
     pub fn asked(&self, parcel: Parcel) -> Vec<Hop> {
         let hops =
             self.couriers().flat_map(|(peer, courier)| courier.asked.iter().map(move |(hop, what)| (peer, hop, what)));
@@ -242,7 +241,6 @@ impl<O: Overlay> Net<O> {
         self.protocol(peer, 0).map_or(0, |courier| courier.answers.iter().filter(|answer| **answer == number).count())
     }
 
-    /// Without those of the overlay.
     pub fn sent(&self, from: PeerId, to: PeerId) -> usize {
         self.sent.iter().filter(|sent| **sent == (from, to)).count()
     }

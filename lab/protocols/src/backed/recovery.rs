@@ -1,7 +1,6 @@
-//! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
-//! such as those described in \[18\]", which regenerate one token. Here one peer queries all others for their grants.
-//! When all have answered, it restarts the protocol with the tokens where they are and the missing ones recreated. The
-//! order of the queue is lost.
+//! Recovery from the loss of a state with all its backups. The paper refers to \[18\], which regenerates one token.
+//! Here one peer queries all others for their grants. When all have answered, it restarts the protocol with the tokens
+//! where they are and the missing ones recreated. The order of the queue is lost.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

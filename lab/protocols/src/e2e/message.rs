@@ -87,8 +87,8 @@ pub enum Message {
     /// RELEASE with the successor: routed by the owner to every replica; every peer on the route records it. Also the
     /// answer of a former owner to an ENQUEUE.
     Release { replica: u32, owner: Owner },
-    /// Returns the vote for a request that has finished without being elected. The replica ignores it if a successor
-    /// of the request has announced itself.
+    /// Returns the vote for a request that has finished without being elected. The replica ignores it if another peer
+    /// has sent it a message in the name of that request.
     Decline { replica: u32, client: Stamp, fencing: u64 },
     /// Removes records of owners before `epoch` along a former route (§V.A), or at a hop that considers the sender the
     /// owner.

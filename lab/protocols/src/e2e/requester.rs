@@ -192,7 +192,7 @@ impl E2e {
         }
     }
 
-    /// Without a live owner, passes the copy of the queue on: it may be the only one.
+    /// Passes its copy of the queue on if no owner has queued it: the copy may be the only one.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, queued_at, backup, .. } = self.stop_waiting(at, cx);
         match (queued_at, backup.owner) {
