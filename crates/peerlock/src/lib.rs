@@ -18,8 +18,8 @@
 //! - An [`Agent`], the peer that `peerlock agent` runs on this machine. The application needs no secret and no port,
 //!   and the cluster outlives it. Prefer it.
 //! - A [`Peer`], a member of the cluster in this process. All members have the same [`Secret`], by default that in the
-//! [data directory](places::data_dir), which is created if it is missing. Call [`Peer::leave`] before the process ends:
-//! otherwise its slots stay unavailable until its session expires.
+//!   [data directory](places::data_dir), which is created if it is missing. Call [`Peer::leave`] before the process
+//!   ends: otherwise its slots stay unavailable until its session expires.
 //!
 //! [`blocking`] is the same for threads, and [`testing`] a cluster without sockets for tests.
 //!
