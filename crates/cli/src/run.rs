@@ -67,8 +67,8 @@ Examples:
 /// Queues for a slot of NAME, runs the command while the slot is held, and releases the slot. If the slot is lost, the
 /// command is stopped before another client can acquire it.
 ///
-/// The slot comes from the agent of this user on this machine (`peerlock agent`), which is started if necessary, or from
-/// root's agent if this user may use it. With --join or --alone, this process is itself a peer while it runs.
+/// The slot comes from the agent of this user on this machine (`peerlock agent`), which is started if necessary, or
+/// from root's agent if this user may use it. With --join or --alone, this process is itself a peer while it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

@@ -244,8 +244,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Slots are granted from now on, if a recovered registry opened this generation: an event of the registry before it
-    /// may arrive late.
+    /// Slots are granted from now on, if a recovered registry opened this generation: an event of the registry before
+    /// it may arrive late.
     pub fn on_opened(&self, generation: u64, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
         if generation < GAP {
             return Ok(());
