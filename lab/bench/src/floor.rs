@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_millis(3);
 pub struct Messages {
     pub one_core: Times,
     pub one_core_after_rest: Times,
-    /// Each on its own core, asleep until woken; as `one_core` on a machine with one core.
+    /// The processes have a core each, and sleep until woken. As `one_core` on a machine with one core.
     pub two_cores: Times,
     pub two_cores_after_rest: Times,
 }

@@ -45,7 +45,7 @@ pub struct RecoveryRow {
     pub system: &'static str,
     pub what: &'static str,
     pub lease_s: f64,
-    /// From kill to grant, sorted.
+    /// The times from kill to grant, sorted.
     pub seconds: Vec<f64>,
     pub median_s: f64,
 }
@@ -88,7 +88,7 @@ async fn peerlock(
     launcher: &Launcher<'_>,
     step: &Step<'_>,
 ) -> Result<Vec<RecoveryRow>, Error> {
-    // Dropped in reverse order: a process is killed before its directory is removed.
+    // Variables are dropped in reverse order: a process is killed before its directory is removed.
     let (mut dirs, mut survivors, mut first_address) = (Vec::new(), Vec::new(), None);
     for _ in 0..SURVIVORS {
         let dir = TempDir::new()?;
@@ -144,7 +144,7 @@ async fn rows(
             let mut holder = launcher.start(&part).await?.0;
             holder.ask(&acquire).await?;
             waiter.send(&acquire).await?;
-            // At different moments between two renewals.
+            // The kills are at different moments between two renewals.
             sleep(QUEUED + lease / 3 * time as u32 / options.times as u32).await;
             let killed = clock::now();
             holder.kill().await?;

@@ -25,7 +25,7 @@ use crate::worker::{Launcher, Worker};
 use crate::{Error, clock};
 
 const CHUNK: usize = 64 * 1024;
-/// Small, since there are hundreds of threads.
+/// A small stack, since there are hundreds of threads.
 const STACK: usize = 64 * 1024;
 
 pub enum Network {
@@ -181,7 +181,6 @@ mod tests {
         let mut arrived = Vec::new();
         far.read_to_end(&mut arrived).unwrap();
         assert!(arrived == sent, "{} of {} bytes", arrived.len(), sent.len());
-        // Only one direction is closed.
         far.write_all(b"thanks").unwrap();
         drop(far);
         assert_eq!(writer.join().unwrap(), "thanks");

@@ -112,7 +112,7 @@ fn with_bar<T>(
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
     let shown = print(options, report);
     let Some(dir) = &options.out else { return shown };
-    // Also if standard output was closed.
+    // The page is written even if standard output was closed.
     let page = crate::html::write(dir, "bench", &page(report, &crate::html::command()), report)?;
     shown?;
     if !options.json {

@@ -106,7 +106,7 @@ pub fn run(options: &Options) -> Result<()> {
         Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
     });
     let compared = compared.transpose()?;
-    // Before the page, so that the results are shown even if that cannot be written.
+    // Printed before the page, which perhaps cannot be written.
     let shown = show(options, &setting, &live, compared.as_ref(), took);
     let page = match (&options.out, &compared) {
         (Some(dir), Some(both)) => {

@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     let table = options.trials_csv.as_deref().map(Table::open).transpose()?;
     let (report, took) = timed(options, &setting)?;
     let shown = show(options, &setting, &report, took);
-    // Also if standard output was closed.
+    // The file is written even if standard output was closed.
     table.map_or(Ok(()), |table| table.write(&report.trials_csv())).and(shown)
 }
 

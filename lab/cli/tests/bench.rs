@@ -41,7 +41,7 @@ impl Bench {
         let mut groups = BTreeMap::new();
         for id in self.processes() {
             let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-            // After the name: state, parent, group.
+            // The fields after the name are state, parent and group.
             if let Some(group) = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(2)) {
                 *groups.entry(group.to_owned()).or_default() += 1;
             }
@@ -214,7 +214,7 @@ fn recovery_measures_the_time_after_a_kill() {
 fn interrupted_bench_leaves_no_process_behind() {
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-HUP", Some(130)), ("-KILL", None)] {
         let mut bench = Bench::start(signal, &[]);
-        // The last processes to start have a temporary directory.
+        // The processes with a temporary directory start last.
         bench.wait_for_processes("peers are started", |count| count > 13);
         assert!(bench.temporary_files() > 0);
         // A terminal signals a whole group: only the bench must be in it.

@@ -52,7 +52,7 @@ fn json_has_every_stable_field() {
     assert_eq!(object["violations"], 0);
 }
 
-/// A watcher's counts need no line in the printer.
+/// The printer needs no line of its own for a watcher's count.
 #[test]
 fn all_counts_are_printed_by_name() {
     let (line, open) = (format!("{SMALL} --crash 300s/5s --count-violations"), format!("--protocol sigma {OPEN}"));

@@ -16,7 +16,6 @@ const NONE: &str = "none";
 pub struct Figure {
     pub id: String,
     pub source: String,
-    /// Its content.
     pub file: File,
 }
 

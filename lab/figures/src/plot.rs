@@ -298,7 +298,7 @@ mod tests {
         let sample = |number: usize| {
             let legend = plot.split(&format!(">curve {number}</text>")).next().unwrap_or_default();
             let own = legend.rsplit("</text>").next().unwrap_or_default();
-            // Position is not a difference.
+            // Coordinates differ in any case, and are removed.
             own.lines()
                 .map(|line| line.split(' ').filter(|word| !word.contains(['.', ','])))
                 .fold(String::new(), |all, words| all + &words.collect::<Vec<_>>().join(" "))

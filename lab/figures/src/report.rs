@@ -99,7 +99,7 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
         None => tidy(value),
         Some((low, high)) if high - value <= 1e-9 * value.abs() && value - low <= 1e-9 * value.abs() => tidy(value),
         Some((low, high)) if ((high - value) - (value - low)).abs() <= 1e-6 * (high - low) => {
-            // Two digits of the error.
+            // The error is rounded to two digits.
             let half = high - value;
             let size = 10f64.powf(half.log10().floor() - 1.0);
             format!("{} ± {}", tidy(value), tidy((half / size).round() * size))
@@ -109,7 +109,7 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
 }
 
 fn range(range: Range, unit: &str) -> String {
-    // As in the file, unless it is tiny.
+    // A bound is written as in the file, unless it is tiny.
     let bound = |value: f64| if value.abs() < 1e-4 { tidy(value) } else { value.to_string() };
     match (range.from.map(bound), range.to.map(bound)) {
         (Some(from), Some(to)) => format!("from {from} to {to} {unit}"),

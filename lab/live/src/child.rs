@@ -186,7 +186,7 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) {
-        // First the records, so that no peer reacts to an unrecorded event of a killed process.
+        // The records go first: no peer may react to an unrecorded event of a process that is killed now.
         self.book.borrow_mut().send();
         let bytes = postcard::to_allocvec(&(from, to, message)).expect("a message is plain data");
         self.links.send(self.share.home(to), &bytes);

@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if incarnation != worker.incarnation {
-            return Ok(()); // Of a killed process.
+            return Ok(()); // The process was killed.
         }
         match report {
             Some(ChildReport::Ready(port)) => worker.address = Some(SocketAddr::new(address, port)),

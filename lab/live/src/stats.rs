@@ -124,7 +124,7 @@ mod tests {
     fn acquisition_counts_by_its_own_time() {
         let mut stats = Stats::default();
         stats.record_kill(at(60), at(62), 0, vec![ONE]);
-        // The second is of the killed process, after the signal.
+        // The killed process sent the second event after the signal.
         for (second, peer, lives) in [(59, TWO, true), (61, ONE, false), (58, ONE, false)] {
             receive(&mut stats, second, Update::Entered(peer), lives);
         }

@@ -150,7 +150,7 @@ fn printed_e2e_violates_capacity() {
     let flags = Flags { form, overlay, rounds: Some(6), count_violations: true, ..of("e2e") };
     let live = play(flags.clone(), &Options { patience: Span::from_secs(30), ..options(20) });
     assert!(live.report.harm().violations > 10, "{:?}", live.report.harm());
-    // Otherwise the first violation is an error.
+    // If violations are not counted, the first one is an error.
     let setting = peerlock_live::setting(Flags { count_violations: false, ..flags }).unwrap();
     let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
     let error = broken.unwrap_err().to_string();
