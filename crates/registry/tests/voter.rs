@@ -4,8 +4,8 @@ use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_registry::file::{Damage, cluster_of};
 use peerlock_registry::wire::{self, Answer, Question, RegistryMessage};
 use peerlock_registry::{
-    ClusterId, Command, Config, Effect, EventKind, Found, Incarnation, Info, Label, Look, Outcome, Page, Registry,
-    SessionId, Topic, Ttl, Versions, VoterId, inspect, recover,
+    ClusterId, Command, Config, Effect, EventKind, Found, Incarnation, Info, Label, Look, Mutation, Outcome, Page,
+    Registry, SessionId, Topic, Ttl, Versions, VoterId, inspect, recover,
 };
 use peerlock_types::{PeerId, Rng, Span, Time};
 
@@ -157,9 +157,13 @@ fn single_voter_leads_once_its_file_is_written() {
     assert!(again.registry.state().is_over(session));
 }
 
-/// It would lead in the same term again, with other entries.
-#[test]
-fn single_voter_sends_nothing_before_its_vote_is_written() {
+fn is_to_voter(effect: &Effect) -> bool {
+    matches!(effect, Effect::Send { registry_message: RegistryMessage::Voter(_), .. })
+}
+
+/// Restarts a single voter that has learners. Returns it when it leads again, with the effects of that step, which
+/// writes its vote.
+fn single_voter_that_leads_again(config: Config) -> (Registry, Vec<Effect>) {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     let ttl = Ttl::from_millis(15_000).unwrap();
     for number in [8, 9] {
@@ -186,20 +190,26 @@ fn single_voter_sends_nothing_before_its_vote_is_written() {
     voter.ticks(3);
     assert_eq!(voter.registry.state().conf().learners.len(), 2, "learners that have received nothing");
     let file = voter.file.unwrap();
-    let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let restart = Registry::restart(config, Versions::OURS, &file, Rng::new(2), Time::ZERO);
     let mut registry = restart.expect("an intact file");
-    let is_to_voter =
-        |effect: &Effect| matches!(effect, Effect::Send { registry_message: RegistryMessage::Voter(_), .. });
-    let writes = |effects: &[Effect]| match effects[..] {
-        [Effect::Write { number, .. }] => number,
-        _ => panic!("{effects:?}"),
-    };
-    let first = writes(&registry.effects());
-    registry.on_written(first, Time::ZERO);
+    let effects = registry.effects();
+    let [Effect::Write { number, .. }] = effects[..] else { panic!("{effects:?}") };
+    registry.on_written(number, Time::ZERO);
     assert!(registry.is_leader());
-    let second = writes(&registry.effects());
-    registry.on_written(second, Time::ZERO);
+    let effects = registry.effects();
+    (registry, effects)
+}
+
+/// It would lead in the same term again, with other entries.
+#[test]
+fn single_voter_sends_nothing_before_its_vote_is_written() {
+    let (mut registry, effects) = single_voter_that_leads_again(Config::default());
+    let [Effect::Write { number, .. }] = effects[..] else { panic!("{effects:?}") };
+    registry.on_written(number, Time::ZERO);
     assert!(registry.effects().iter().any(is_to_voter), "the vote is on disk");
+    let mutated = Config { mutation: Some(Mutation::LeadsBeforeDisk), ..Config::default() };
+    let (_, effects) = single_voter_that_leads_again(mutated);
+    assert!(effects.iter().any(is_to_voter), "the mutation is not detected: {effects:?}");
 }
 
 #[test]

@@ -41,10 +41,10 @@ impl WaitingLine {
         loop {
             // Most requests are granted at once: nothing is drawn before there is a position.
             if self.progress.get().is_some() {
-                if tick % ASKED == 1 {
-                    if let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await {
-                        self.holder.replace(longest_holder(&details));
-                    }
+                if tick % ASKED == 1
+                    && let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await
+                {
+                    self.holder.replace(longest_holder(&details));
                 }
                 self.draw(name);
             }

@@ -58,7 +58,8 @@ fn seeded_runs_satisfy_all_invariants() {
     }
 }
 
-/// Each with a seed that detects it. If it does not any more, another one is searched and printed.
+/// Each with a seed that detects it. If it does not any more, another one is searched and printed. `LeadsBeforeDisk` is
+/// too rare here: `single_voter_sends_nothing_before_its_vote_is_written` detects it.
 #[test]
 fn every_mutation_is_detected() {
     type Case = (Mutation, u64, fn(&Violation) -> bool);
@@ -74,7 +75,7 @@ fn every_mutation_is_detected() {
         |violation| matches!(violation, Violation::Reused(_) | Violation::WrongEvent(..));
     let late: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Late(_));
     let unwritten: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unwritten(..));
-    let table: [Case; 18] = [
+    let table: [Case; 17] = [
         (Mutation::ExpelsLate, 3, late),
         (Mutation::ResizesLate, 1, late),
         (Mutation::VotersLate, 5, late),
@@ -86,7 +87,6 @@ fn every_mutation_is_detected() {
         (Mutation::OldTermEnds, 394, ended),
         (Mutation::CountsFromAnswer, 54, ended),
         (Mutation::AckBeforeDisk, 1, forgotten),
-        (Mutation::LeadsBeforeDisk, 6949, forgotten),
         (Mutation::ForgetsCommit, 38, forgotten),
         (Mutation::NoLatch, 1, ended),
         (Mutation::SendsOnce, 87, undelivered),
