@@ -33,7 +33,6 @@ pub enum Input {
     Acquire {
         /// Identifies the [`Answer::Ticket`].
         call: u64,
-        /// The request.
         wanted: Wanted,
     },
     /// Releases a grant or withdraws a waiting request. Fails if the lease has expired, or for an unknown ticket.
@@ -55,23 +54,14 @@ pub enum Input {
     Resume {
         /// Identifies the [`Answer::Ticket`].
         call: u64,
-        /// The resource.
         name: Name,
         /// The grant ID: [`Wanted::taken_over_as`].
         note: String,
     },
     /// Cancels [`Input::Resume`]: its answer is not sent. The grant itself remains until its deadline.
-    GiveUp {
-        /// The call of the resume.
-        call: u64,
-    },
+    GiveUp { call: u64 },
     /// A query or an administrative verb.
-    Call {
-        /// Identifies the [`Answer`].
-        call: u64,
-        /// The request.
-        operation: Operation,
-    },
+    Call { call: u64, operation: Operation },
     /// Accepts no more requests, withdraws the waiting ones and asks all holders to stop. A holder that does not
     /// release keeps its slot until its lease ends. Detached grants stay. Answered by [`Effect::Drained`].
     Drain,
@@ -96,7 +86,6 @@ impl Input {
 pub enum NetEvent {
     /// A connection to this peer is established.
     Up {
-        /// The connected host.
         peer: PeerId,
         /// The number of the connection; it increases with each connection to the same host.
         epoch: u64,
@@ -105,29 +94,15 @@ pub enum NetEvent {
     },
     /// A connection has ended.
     Down {
-        /// The host at the other end.
         peer: PeerId,
         /// The number of the connection.
         epoch: u64,
-        /// The reason.
         why: String,
     },
     /// A received message: the bytes of one `send`.
-    Message {
-        /// The sender.
-        from: PeerId,
-        /// The number of the connection.
-        epoch: u64,
-        /// The message.
-        bytes: Vec<u8>,
-    },
+    Message { from: PeerId, epoch: u64, bytes: Vec<u8> },
     /// Dialling an address failed. The network retries.
-    Unreached {
-        /// The dialled address.
-        address: String,
-        /// The reason.
-        why: String,
-    },
+    Unreached { address: String, why: String },
 }
 
 /// Why a connection is closed.
@@ -145,14 +120,7 @@ pub enum Parting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send bytes on an established connection.
-    Send {
-        /// The receiver.
-        to: PeerId,
-        /// The number of the connection.
-        epoch: u64,
-        /// The message.
-        bytes: Vec<u8>,
-    },
+    Send { to: PeerId, epoch: u64, bytes: Vec<u8> },
     /// Close the connection to this host so that a new one can be established. Queued messages are still sent if
     /// possible.
     HangUp(PeerId, Parting),
@@ -201,12 +169,7 @@ pub enum Effect {
         until: Time,
     },
     /// A deadline has moved, since the lease or the session was renewed.
-    Renewed {
-        /// The ticket of the grant.
-        ticket: TicketId,
-        /// The new deadline.
-        until: Time,
-    },
+    Renewed { ticket: TicketId, until: Time },
     /// The client must stop, for this reason: usually [`Error::Lost`], when the deadline is closer than the grace
     /// period.
     Lost(TicketId, Error),
@@ -217,9 +180,7 @@ pub enum Effect {
     /// Reports a detached grant of an earlier process of this host, from the registry. From now on it can be renewed
     /// and released by this ticket.
     Returned {
-        /// The ticket of this process.
         ticket: TicketId,
-        /// The resource.
         name: Name,
         /// The grant ID: [`Wanted::detached`] of the request.
         note: String,
@@ -231,7 +192,6 @@ pub enum Effect {
     /// Reports a grant taken over from the predecessor process. From now on it can be renewed and released by this
     /// ticket, and its client may [resume](Input::Resume) it.
     Inherited {
-        /// The ticket of this process.
         ticket: TicketId,
         /// The grant ID.
         note: String,

@@ -120,7 +120,6 @@ pub struct World<P: Explorable> {
 }
 
 impl<P: Explorable> World<P> {
-    /// Creates a world of these peers.
     ///
     /// # Panics
     /// If two peers have the same ID, or if replicas are interchangeable and messages ordered.

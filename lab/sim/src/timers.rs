@@ -16,7 +16,6 @@ impl<T: Clone + Hash + Eq> Timers<T> {
         Self { pending: FxHashMap::default(), set: 0 }
     }
 
-    /// Returns the number of this setting.
     pub fn set(&mut self, peer: PeerId, timer: T) -> u64 {
         self.set += 1;
         self.pending.insert((peer, timer), self.set);

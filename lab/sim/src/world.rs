@@ -129,7 +129,6 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     /// Runs until the workload is over, no event is left, or a rule is broken.
     ///
     /// # Errors
-    /// Returns the rule that was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
         check::caught(|| self.play()).map_err(|what| Violation { at: self.now, what })
     }

@@ -330,7 +330,6 @@ impl Workload<Whole> for InVisits {
             Note::Left => {
                 world.crash(peer)?;
                 let off = world.load.rng.between(Span::ZERO, OFF);
-                // A host whose shutdown began before the faults ended needs most of the remaining time.
                 let off = if world.load.phase == Phase::Rough { off } else { Span::ZERO };
                 world.restart_at(world.now() + off, peer);
                 Ok(())
