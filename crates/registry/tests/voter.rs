@@ -165,7 +165,7 @@ fn is_to_voter(effect: &Effect) -> bool {
 /// writes its vote.
 fn single_voter_that_leads_again(config: Config) -> (Registry, Vec<Effect>) {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
-    let ttl = Ttl::from_millis(15_000).unwrap();
+    let ttl = Ttl::from_millis(15_000).expect("15 s");
     for number in [8, 9] {
         let host = PeerId::new(number);
         let open = Command::Open {
@@ -189,7 +189,7 @@ fn single_voter_that_leads_again(config: Config) -> (Registry, Vec<Effect>) {
     voter.open(1, None);
     voter.ticks(3);
     assert_eq!(voter.registry.state().conf().learners.len(), 2, "learners that have received nothing");
-    let file = voter.file.unwrap();
+    let file = voter.file.expect("it was written");
     let restart = Registry::restart(config, Versions::OURS, &file, Rng::new(2), Time::ZERO);
     let mut registry = restart.expect("an intact file");
     let effects = registry.effects();

@@ -182,7 +182,7 @@ fn logs_call_hosts_by_their_names() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (left, broke) = ("\"it left\"", "\"the connection broke\"");
     for why in [left, broke] {
-        let line_down = format!("a link is down host=\"{}\" why={why}", host.trim());
+        let line_down = format!("a peer is disconnected host=\"{}\" why={why}", host.trim());
         first.line(|line| line.contains(&line_down).then_some(()));
     }
     for log in [first.stderr(), second.stderr(), third.stderr()] {

@@ -147,7 +147,7 @@ fn recover_continues_with_one_of_three_voters() {
     let files = || ["cluster", "registry"].map(|name| fs::read(cluster.dirs[0].path("data").join(name)).unwrap());
     let was = files();
     let stderr = refused(&mut recover(""), 64);
-    for words in ["is lost", "highest term", "a new ID", "nothing was changed", "--yes"] {
+    for words in ["are lost", "highest term", "a new ID", "nothing was changed", "--yes"] {
         assert!(stderr.contains(words), "{words}: {stderr}");
     }
     assert!(files() == was, "it was not confirmed");
@@ -256,7 +256,7 @@ fn registry_file_of_a_newer_format_is_refused() {
     fs::write(&registry, &file).unwrap();
     let stderr = does_not_start(&cluster.dirs[0], "", 66);
     assert!(
-        stderr.contains("is of format 2") && stderr.contains("newer program") && stderr.contains("Start that one"),
+        stderr.contains("has format 2") && stderr.contains("newer program") && stderr.contains("Start that program"),
         "{stderr}"
     );
     assert!(fs::read(&registry).unwrap() == file, "nothing has changed");

@@ -112,7 +112,7 @@ fn invalid_options_exit_with_64_and_run_nothing() {
     for (option, text, words) in [
         ("r --label", "a\u{1b}[31m", "control characters"),
         ("--label x", "back\u{200b}up", "cannot be seen"),
-        ("--label x", " backup", "blank"),
+        ("--label x", " backup", "white space"),
         ("r --join", "", "--join"),
     ] {
         let options = format!("run {option}");

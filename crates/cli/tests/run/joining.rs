@@ -62,14 +62,14 @@ fn join_of_itself_creates_a_cluster_only_with_expect() {
     assert!(code == 64 && stderr.contains("only this host itself"), "{code} {stderr}");
     assert!(!dir.path("data/cluster").exists() && !dir.path("data/registry").exists());
     let mut agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 1")));
-    agent.line(|line| line.contains("founded a cluster").then_some(()));
+    agent.line(|line| line.contains("created a cluster").then_some(()));
     agent.line(|line| line.contains(" ready").then_some(()));
     dir.run("--try r", "true").ends_with(0);
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
     let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
-    assert!(!agent.stderr().contains("founded"), "{}", agent.stderr());
+    assert!(!agent.stderr().contains("created a cluster"), "{}", agent.stderr());
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn cluster_created_without_a_joined_host_is_logged() {
         agent
             .stderr()
             .lines()
-            .find(|line| line.contains("WARN") && line.contains("founded a cluster"))
+            .find(|line| line.contains("WARN") && line.contains("created a cluster"))
             .map(str::to_owned)
     });
     let [line] = &founder.iter().flatten().collect::<Vec<_>>()[..] else {
