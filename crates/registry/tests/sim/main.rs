@@ -65,9 +65,9 @@ fn every_mutation_is_detected() {
     type Case = (Mutation, u64, fn(&Violation) -> bool);
     let ended: fn(&Violation) -> bool = |violation| matches!(violation, Violation::TwoMayUse(..));
     // A voter that has forgotten a confirmation contradicts committed entries, or itself.
-    let forgotten: fn(&Violation) -> bool = |violation| match violation {
-        Violation::Disagree(..) | Violation::Lost(_) | Violation::Unexpected(..) | Violation::Forgotten(_) => true,
-        _ => false,
+    let forgotten: fn(&Violation) -> bool = |violation| {
+        use Violation::{Disagree, Forgotten, Lost, Unexpected};
+        matches!(violation, Disagree(..) | Lost(_) | Unexpected(..) | Forgotten(_))
     };
     let undelivered: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Undelivered(_));
     let unseen: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unseen(..));
