@@ -26,7 +26,7 @@ fn fingerprint_covers_every_dependency() {
         "protocols/src/sigma.rs",
         "protocols/src/sigma/replica.rs",
         "sim/src/latency.rs",
-        "sim/src/watch/order.rs",
+        "sim/src/watch/passing.rs",
     ] {
         assert!(files.contains(&lab.join(file)), "{file} is not in the fingerprint");
     }
