@@ -130,7 +130,8 @@ watch_together!(B 0 C 1 D 2 E 3 F 4 G 5 H 6 I 7 J 8 K 9 L 10);
 /// An observer sees each event first, except steps. It is outside the hot path.
 pub(crate) struct Watchers<'a, A: Actor, W> {
     pub observer: Option<&'a mut (dyn Watch<A> + 'a)>,
-    pub rules: W,
+    /// `None` in one of several processes, which has only some of the peers: the records of all are replayed.
+    pub rules: Option<W>,
 }
 
 impl<A: Actor, W: Watch<A>> Watchers<'_, A, W> {
@@ -139,7 +140,15 @@ impl<A: Actor, W: Watch<A>> Watchers<'_, A, W> {
         if self.observer.is_some() {
             self.observe(now, event)?;
         }
-        self.rules.on(now, event)
+        self.judge(now, event)
+    }
+
+    #[inline(always)]
+    pub fn judge(&mut self, now: Time, event: Event<'_, A>) -> Result<(), Broken> {
+        match &mut self.rules {
+            Some(rules) => rules.on(now, event),
+            None => Ok(()),
+        }
     }
 
     #[cold]

@@ -95,7 +95,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
     pub fn new(setup: Setup<'a, A>, load: L, rules: L::Watch) -> Self {
         let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
         Self {
-            watch: Watchers { observer: None, rules },
+            watch: Watchers { observer: None, rules: Some(rules) },
             load,
             hosts: Hosts::new(),
             make,
@@ -162,7 +162,9 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         }
         sheet.events = self.events;
         self.load.fill(&mut sheet);
-        self.watch.rules.fill(&mut sheet);
+        if let Some(rules) = &mut self.watch.rules {
+            rules.fill(&mut sheet);
+        }
         sheet
     }
 
@@ -294,7 +296,7 @@ impl<'a, A: Actor, L: Workload<A>> World<'a, A, L> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {
-            Some(actor) => self.watch.rules.on(self.now, Event::Step(peer, actor)),
+            Some(actor) => self.watch.judge(self.now, Event::Step(peer, actor)),
             None => Ok(()),
         }
     }

@@ -17,6 +17,7 @@ const PARTS: u64 = 1000;
 impl<A: Actor, L: Workload<A>> World<'_, A, L> {
     pub fn retain_only(&mut self, share: Share) {
         self.share = Some(share);
+        self.watch.rules = None;
         for peer in (0..self.residents() as u64).map(PeerId::new) {
             if self.is_elsewhere(peer) {
                 self.hosts.remove(peer);
