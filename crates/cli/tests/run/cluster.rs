@@ -128,6 +128,26 @@ fn voters_are_listed_and_set() {
 }
 
 #[test]
+fn member_that_is_gone_is_forgotten_and_returns() {
+    let mut cluster = Cluster::new(4);
+    cluster.until_voters(&[0, 1, 2]);
+    let address = cluster.addresses[3].clone();
+    let forget =
+        |dirs: &[Dir], host: &str| Running::start(&mut dirs[1].peerlock(&format!("peers --forget {host}"))).ends();
+    for host in [&address, &cluster.addresses[0]] {
+        let (code, _, stderr) = forget(&cluster.dirs, host);
+        assert!(code == 75 && stderr.contains("the host has a session"), "{code} {stderr}");
+    }
+    assert_eq!(forget(&cluster.dirs, "absent").0, 64);
+    cluster.kill(3);
+    eventually("its session has expired", || (forget(&cluster.dirs, &address).0 == 0).then_some(()));
+    let (code, _, stderr) = forget(&cluster.dirs, &address);
+    assert!(code == 64 && stderr.contains("no member has the name"), "{code} {stderr}");
+    cluster.start(3);
+    token(&cluster.dirs[3], "r");
+}
+
+#[test]
 fn recover_continues_with_one_of_three_voters() {
     let mut cluster = Cluster::new(3);
     cluster.until_voters(&[0, 1, 2]);
