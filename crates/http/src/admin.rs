@@ -21,7 +21,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(resize))
         .routes(routes!(remove))
         .routes(routes!(revoke))
-        .routes(routes!(expel))
+        .routes(routes!(evict))
 }
 
 /// The cluster: members, voters and sessions.
@@ -146,12 +146,12 @@ async fn revoke(State(app): State<App>, Called(revoke): Called<Revoke>) -> Resul
 /// Its slots are granted to others at once, even if its clients still work.
 #[utoipa::path(
     post,
-    path = "/v1/resources/{name}/expel",
+    path = "/v1/resources/{name}/evict",
     tag = "administration",
     params(Named),
     request_body(content = Evict),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
-async fn expel(State(app): State<App>, Called(evict): Called<Evict>) -> Result<Json<Done>, Failure> {
+async fn evict(State(app): State<App>, Called(evict): Called<Evict>) -> Result<Json<Done>, Failure> {
     app.call(evict).await
 }

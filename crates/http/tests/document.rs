@@ -34,7 +34,7 @@ async fn every_route_answers_as_documented() {
         ("/v1/reload", "post", "", 503),
         ("/v1/resources/{name}/resize", "post", r#"{"slots":2}"#, 200),
         ("/v1/resources/{name}/revoke", "post", r#"{"fencing":1}"#, 410),
-        ("/v1/resources/{name}/expel", "post", r#"{"peer":"2"}"#, 200),
+        ("/v1/resources/{name}/evict", "post", r#"{"peer":"2"}"#, 200),
         ("/v1/resources/{name}/remove", "post", "", 423),
         ("/v1/view", "get", "", 200),
         ("/v1/agent", "get", "", 200),

@@ -43,7 +43,7 @@ async fn refusals_are_json_with_advice() {
         ("POST", "/v1/resources/a/hold", r#"{"request_id":"0123456789abcdef"}"#, 400, "bad_request", "omit request_id"),
         ("POST", acquire, r#"{"label":"\u001b[2J"}"#, 400, "bad_request", "control characters"),
         ("POST", "/v1/resources/a/renew", "", 400, "bad_request", "`grant`"),
-        ("POST", "/v1/resources/a/expel", r#"{"peer":"db1"}"#, 400, "bad_request", "decimal digits"),
+        ("POST", "/v1/resources/a/evict", r#"{"peer":"db1"}"#, 400, "bad_request", "decimal digits"),
         ("POST", "/v1/resources/a/resize", r#"{"slots":1,"name":"b"}"#, 400, "bad_request", "unknown field `name`"),
         ("POST", "/v1/resources/a/release", r#"{"grant":"1"}"#, 410, "lost", "no longer valid"),
         ("GET", "/v1/resources/a", "", 404, "no_such_resource", "misspelt"),

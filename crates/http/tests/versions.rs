@@ -88,7 +88,7 @@ async fn unknown_fields_are_refused_where_they_could_restrict() {
         ("acquire", r#"{"new":1}"#),
         ("hold", r#"{"new":1}"#),
         ("resize", r#"{"slots":1,"new":1}"#),
-        ("expel", r#"{"peer":"1","new":1}"#),
+        ("evict", r#"{"peer":"1","new":1}"#),
         ("revoke", r#"{"fencing":1,"new":1}"#),
     ] {
         let answer = stand.ask("POST", &format!("/v1/resources/a/{verb}"), &[], body).await;

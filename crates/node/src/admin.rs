@@ -153,7 +153,7 @@ impl Node {
         self.session_state.ask(command, Ask::Resize(call, name), self.now);
     }
 
-    pub(crate) fn expel(&mut self, call: u64, name: Name, peer: PeerId) {
+    pub(crate) fn evict(&mut self, call: u64, name: Name, peer: PeerId) {
         self.query_for(call, Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer));
     }
 
@@ -169,14 +169,14 @@ impl Node {
         let take_back =
             take_back.map(|(fencing, session)| Command::TakeBack { resource: resource(), fencing, session });
         let parties = found.parties.iter().filter(|party| party.host == peer);
-        let expel = parties.map(|it| Command::Expel { resource: resource(), session: it.session, since: it.since });
-        let mut commands: Vec<Command> = take_back.chain(expel).collect();
+        let evict = parties.map(|it| Command::Evict { resource: resource(), session: it.session, since: it.since });
+        let mut commands: Vec<Command> = take_back.chain(evict).collect();
         let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Done)) };
         // Commands are applied in order.
         for command in commands {
             self.session_state.ask(command, Ask::Inform, self.now);
         }
-        self.session_state.ask(last, Ask::Expel(call), self.now);
+        self.session_state.ask(last, Ask::Evict(call), self.now);
     }
 
     pub(crate) fn set_voters(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
@@ -201,7 +201,7 @@ impl Node {
             }
             // The participation that was found is over: evicted twice, or ended by itself.
             (
-                Ask::Expel(call),
+                Ask::Evict(call),
                 Outcome::Done
                 | Outcome::Advanced(_)
                 | Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource),
@@ -214,7 +214,7 @@ impl Node {
             }
             (Ask::SetVoters(call) | Ask::Forget(call), Outcome::Done) => (call, Ok(Answer::Done)),
             (
-                Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call) | Ask::Forget(call),
+                Ask::Resize(call, _) | Ask::Evict(call) | Ask::Revoke(call) | Ask::SetVoters(call) | Ask::Forget(call),
                 outcome,
             ) => {
                 let answer = match outcome {

@@ -204,7 +204,7 @@ impl Node {
     }
 
     pub(crate) fn part_step(&mut self, resource: Key, input: protocol::Input<custody::Message, custody::Timer>) {
-        let is_force = matches!(input, protocol::Input::RegistryEvent(RegistryEvent { kind: EventKind::Expelled, .. }));
+        let is_force = matches!(input, protocol::Input::RegistryEvent(RegistryEvent { kind: EventKind::Evicted, .. }));
         if is_force && makes(Mutation::ForceUnheard) {
             return;
         }

@@ -176,7 +176,7 @@ impl Node {
                 detached: detached.into_iter().map(|(slot, fencing)| Detached { slot, fencing }).collect(),
             },
             registry::EventKind::Expired { slot, fencing } => EventKind::Expired(Detached { slot, fencing }),
-            registry::EventKind::Expelled => EventKind::Expelled,
+            registry::EventKind::Evicted => EventKind::Evicted,
         };
         let Ok(name) = resource.as_str().parse::<Name>() else {
             return self.unexpected("an event of a resource with an invalid name");

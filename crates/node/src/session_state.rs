@@ -50,10 +50,10 @@ pub enum Ask {
     RemoveFound(u64),
     /// … then delete the resource, when there are none.
     Remove(u64),
-    /// `expel`: query the host's sessions among the parties …
+    /// `evict`: query the host's sessions among the parties …
     EvictTarget(u64, Name, PeerId),
     /// … then evict them.
-    Expel(u64),
+    Evict(u64),
     /// `revoke`, when the holder's host does not answer: query whether the grant is detached …
     RevokeFrom(u64),
     /// … then end it.

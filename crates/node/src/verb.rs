@@ -68,7 +68,7 @@ verbs! {
     Resize -> Done, "POST /v1/resources/{name}/resize", name;
     Remove -> Done, "POST /v1/resources/{name}/remove", name;
     Revoke -> Done, "POST /v1/resources/{name}/revoke", name;
-    Evict -> Done, "POST /v1/resources/{name}/expel", name;
+    Evict -> Done, "POST /v1/resources/{name}/evict", name;
     SetVoters -> Done, "POST /v1/voters";
     Forget -> Done, "POST /v1/forget";
 }
@@ -82,7 +82,7 @@ impl Node {
             Operation::Resize(Resize { name, slots }) => self.resize(call, name, slots),
             Operation::Remove(Remove { name }) => self.remove(call, name),
             Operation::Revoke(Revoke { name, peer, fencing }) => self.revoke(call, name, peer, fencing),
-            Operation::Evict(Evict { name, peer }) => self.expel(call, name, peer),
+            Operation::Evict(Evict { name, peer }) => self.evict(call, name, peer),
             Operation::SetVoters(SetVoters { hosts }) => self.set_voters(call, hosts),
             Operation::Forget(Forget { peer }) => self.forget_member(call, peer),
         }

@@ -488,7 +488,7 @@ impl Custody {
         }
     }
 
-    fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
+    fn on_evicted(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
             return; // This session has joined again since.
         }
@@ -611,7 +611,7 @@ impl Protocol for Custody {
                 self.on_opened(generation, slots, Census::new(asked, detached), cx);
             }
             EventKind::Expired(detached) => self.on_early(self.me.peer, generation, Early::Expired(detached), cx),
-            EventKind::Expelled => self.on_expelled(generation, cx),
+            EventKind::Evicted => self.on_evicted(generation, cx),
             EventKind::Left { quit } => self.on_left(generation, quit, cx),
         }
         self.settle(cx);

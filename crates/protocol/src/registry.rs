@@ -46,7 +46,7 @@ pub enum EventKind {
     /// To the coordinator: a detached grant has ended. Another one of the same slot may still be valid.
     Expired(Detached),
     /// The session is no party since this generation, and its slots may be in use elsewhere.
-    Expelled,
+    Evicted,
     /// Answers [`RegistryRequest::Quit`]: the session is no party any more, or another generation was opened first.
     Left {
         /// In which generation it was requested.
@@ -115,7 +115,7 @@ impl fmt::Display for RegistryEvent {
             EventKind::Expired(Detached { slot, fencing }) => {
                 write!(f, "expired(generation {generation}, slot {slot} detached as {fencing})")
             }
-            EventKind::Expelled => write!(f, "expelled(generation {generation})"),
+            EventKind::Evicted => write!(f, "evicted(generation {generation})"),
             EventKind::Left { quit } => write!(f, "left(generation {generation}, quit {quit})"),
         }
     }

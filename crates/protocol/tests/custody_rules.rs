@@ -296,10 +296,10 @@ fn evicted_session_drops_tokens_and_joins_again() {
     feed(&mut holder, 1, 0, 1, token(0, 101));
     ask(&mut holder, 1, 2);
 
-    let effects = event(&mut holder, session(1), 2, EventKind::Expelled);
+    let effects = event(&mut holder, session(1), 2, EventKind::Evicted);
 
     assert_eq!(effects, [Effect::Lost { ticket: Ticket::new(1) }, Effect::RegistryRequest(RegistryRequest::Join)]);
-    assert_eq!(event(&mut holder, session(1), 2, EventKind::Expelled), [], "once");
+    assert_eq!(event(&mut holder, session(1), 2, EventKind::Evicted), [], "once");
 }
 
 #[test]

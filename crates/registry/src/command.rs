@@ -66,7 +66,7 @@ pub enum Command {
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
     /// Evicts a party with all detached grants of its session. Only fencing numbers protect against its clients.
     /// `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has joined again.
-    Expel { resource: Label, session: SessionId, since: u64 },
+    Evict { resource: Label, session: SessionId, since: u64 },
     /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
     /// Ends an expired grant, if it was renewed this often.
@@ -107,7 +107,7 @@ impl Command {
             Self::Open { .. }
             | Self::Resize { .. }
             | Self::Renumber { .. }
-            | Self::Expel { .. }
+            | Self::Evict { .. }
             | Self::TakeBack { .. }
             | Self::SetVoters { .. }
             | Self::Forget { .. }
@@ -157,7 +157,7 @@ impl Command {
                 within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
             Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of choices out of range"),
-            Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
+            Self::Evict { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")
             }

@@ -30,7 +30,7 @@ pub enum EventKind {
     /// Sent to the coordinator: a grant of `detached` has ended.
     Expired { slot: u32, fencing: u64 },
     /// Others may already hold the session's slots.
-    Expelled,
+    Evicted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub enum Topic {
     Opened,
     /// Has the fencing number.
     Expired(u64),
-    Expelled,
+    Evicted,
 }
 
 impl EventKind {
@@ -46,7 +46,7 @@ impl EventKind {
         match *self {
             Self::Opened { .. } => Topic::Opened,
             Self::Expired { fencing, .. } => Topic::Expired(fencing),
-            Self::Expelled => Topic::Expelled,
+            Self::Evicted => Topic::Evicted,
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum Mutation {
     /// Resources are created with the first generation after a deletion.
     ForgetsFloor,
     NoQuarantine,
-    ExpelsLate,
+    EvictsLate,
     ResizesLate,
     OpensLate,
     /// A session that was never stored does not end with the one it replaced.

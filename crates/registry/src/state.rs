@@ -224,7 +224,7 @@ impl State {
                 let (_, slot) = resource.expired().find(|(expired, _)| *expired == fencing)?;
                 EventKind::Expired { slot, fencing }
             }
-            Topic::Expelled => EventKind::Expelled,
+            Topic::Evicted => EventKind::Evicted,
         };
         Some((host(to)?, kind))
     }
@@ -318,8 +318,8 @@ impl State {
             }
             Command::DropDetached { session, resource, fencing } => self
                 .with_host(session, |state, host| state.with(&resource, |it| it.drop_detached(session, host, fencing))),
-            Command::Expel { resource, session, since } => {
-                self.with(&resource, |it| it.expel(&resource, session, since, makes))
+            Command::Evict { resource, session, since } => {
+                self.with(&resource, |it| it.evict(&resource, session, since, makes))
             }
             Command::TakeBack { resource, fencing, session } => {
                 self.with(&resource, |it| it.take_back(fencing, session))

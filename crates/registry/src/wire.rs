@@ -185,7 +185,7 @@ impl EventKind {
                 are_grants(detached)
             }
             Self::Expired { slot, fencing } => are_grants(&[(*slot, *fencing)]),
-            Self::Expelled => Ok(()),
+            Self::Evicted => Ok(()),
         }
     }
 }
@@ -254,7 +254,7 @@ mod tests {
 
     fn received(generation: u64) -> RegistryMessage {
         let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
-        RegistryMessage::EventAck { resource, session, generation, topic: Topic::Expelled }
+        RegistryMessage::EventAck { resource, session, generation, topic: Topic::Evicted }
     }
 
     #[test]

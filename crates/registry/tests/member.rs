@@ -278,19 +278,19 @@ fn event_without_valid_session_is_dropped() {
     };
     let expired = EventKind::Expired { slot: 0, fencing: 9 };
     for session in [2, 3] {
-        assert_eq!(delivery(&mut member, &sent(session, EventKind::Expelled)), []);
+        assert_eq!(delivery(&mut member, &sent(session, EventKind::Evicted)), []);
         assert_eq!(delivery(&mut member, &sent(session, expired.clone())), []);
     }
     let answer = Answer::Yes { session: SessionId::new(3), renewal: 1, voters: vec![OTHER] };
     delivery(&mut member, &RegistryMessage::Answer { number, answer });
-    assert_eq!(delivery(&mut member, &sent(2, EventKind::Expelled)), []);
+    assert_eq!(delivery(&mut member, &sent(2, EventKind::Evicted)), []);
     let opened = EventKind::Opened { slots: 1, asked: Vec::new(), detached: Vec::new() };
     let output = |kind| Output::Event { resource: resource.clone(), session: SessionId::new(3), generation: 7, kind };
     assert_eq!(delivery(&mut member, &sent(3, opened.clone())), [output(opened)], "answered by `Close`");
-    let received = delivery(&mut member, &sent(3, EventKind::Expelled));
+    let received = delivery(&mut member, &sent(3, EventKind::Evicted));
     let [Output::Send(OTHER, bytes), last] = &received[..] else { panic!("{received:?}") };
-    assert_eq!(*last, output(EventKind::Expelled));
-    let (session, topic) = (SessionId::new(3), Topic::Expelled);
+    assert_eq!(*last, output(EventKind::Evicted));
+    let (session, topic) = (SessionId::new(3), Topic::Evicted);
     let registry_message = RegistryMessage::EventAck { resource: resource.clone(), session, generation: 7, topic };
     assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Ok((registry_message, 1)));
 }

@@ -387,11 +387,11 @@ fn opened_is_repeated_until_closed() {
     voter.ticks(20);
     assert_eq!(voter.sent.len(), 2);
     voter.sent.clear();
-    voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
+    voter.ask(Question::Do(Command::Evict { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);
-    assert_eq!(voter.sent, vec![(resource.clone(), 2, EventKind::Expelled); 3], "no party is left for a census");
+    assert_eq!(voter.sent, vec![(resource.clone(), 2, EventKind::Evicted); 3], "no party is left for a census");
     let received =
-        || RegistryMessage::EventAck { resource: resource.clone(), session, generation: 2, topic: Topic::Expelled };
+        || RegistryMessage::EventAck { resource: resource.clone(), session, generation: 2, topic: Topic::Evicted };
     voter.registry.on_registry_message(PeerId::new(8), received(), 1, voter.now);
     assert_eq!(voter.registry.unexpected().values().sum::<u64>(), 1, "from another host");
     voter.registry.on_registry_message(HOST, received(), 1, voter.now);

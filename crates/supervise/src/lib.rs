@@ -9,7 +9,7 @@
 //! use std::time::Duration;
 //!
 //! fn main() -> ExitCode {
-//! `supervise` executes this program again as the guard, and as the process that becomes the command.
+//!     // `supervise` executes this program again as the guard, and as the process that becomes the command.
 //!     if let Some(code) = errand() {
 //!         return code;
 //!     }
@@ -26,7 +26,7 @@
 //!         };
 //!         let notify = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
 //!         let outcome = supervise(&job, lease, notify).await.unwrap();
-//! Until then, renewals of the grant send later ends to it.
+//!         drop(renewed); // Until then, renewals of the grant send later ends to it.
 //!         outcome.end()
 //!     })
 //! }

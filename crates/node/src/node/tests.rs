@@ -382,7 +382,7 @@ fn command_without_quorum_fails_within_a_session() {
 }
 
 #[test]
-fn resize_and_expel_change_holders() {
+fn resize_and_evict_change_holders() {
     let mut world = World::of(2);
     let holder = world.acquire(2, wanted("r"));
     let waits = world.acquire(1, wanted("r"));

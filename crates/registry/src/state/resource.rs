@@ -29,7 +29,7 @@ pub struct Resource {
     /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
     /// Evictions and the generations that they opened. Kept when the session joins again: that may be a late copy.
-    expelled: BTreeMap<SessionId, u64>,
+    evicted: BTreeMap<SessionId, u64>,
     /// The highest fencing number of each slot's ended grants: a late `Detach` does not restore a grant.
     over: BTreeMap<u32, u64>,
 }
@@ -73,7 +73,7 @@ impl Resource {
             parties: BTreeMap::new(),
             detached: BTreeMap::new(),
             expired: BTreeMap::new(),
-            expelled: BTreeMap::new(),
+            evicted: BTreeMap::new(),
             over: BTreeMap::new(),
         }
     }
@@ -121,7 +121,7 @@ impl Resource {
 
     /// Its session may not have been notified.
     pub(super) fn has_unnotified(&self) -> bool {
-        !self.expelled.is_empty()
+        !self.evicted.is_empty()
     }
 
     /// Returns session, generation and topic.
@@ -130,8 +130,8 @@ impl Resource {
         let expired = self.coordinator.into_iter().flat_map(move |it| {
             self.expired.keys().map(move |fencing| (it, self.generation, Topic::Expired(*fencing)))
         });
-        let expelled = self.expelled.iter().map(|(it, generation)| (*it, *generation, Topic::Expelled));
-        opened.into_iter().chain(expired).chain(expelled)
+        let evicted = self.evicted.iter().map(|(it, generation)| (*it, *generation, Topic::Evicted));
+        opened.into_iter().chain(expired).chain(evicted)
     }
 
     pub fn asked(&self) -> impl Iterator<Item = SessionId> {
@@ -197,7 +197,7 @@ impl Resource {
         let before = self.parties.len();
         for session in ended {
             self.parties.remove(session);
-            self.expelled.remove(session);
+            self.evicted.remove(session);
         }
         (self.parties.len() < before).then(|| self.advance(name))
     }
@@ -207,7 +207,7 @@ impl Resource {
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);
-            self.expelled.remove(from);
+            self.evicted.remove(from);
         }
         self.parties.insert(to, Party { since: self.generation, joined: self.generation });
         self.advance(name)
@@ -269,7 +269,7 @@ impl Resource {
         match self.parties.remove(&session) {
             Some(_) => {
                 // A session that knows this generation knows of evictions in earlier ones.
-                self.expelled.remove(&session);
+                self.evicted.remove(&session);
                 Outcome::Advanced(self.advance(name))
             }
             None => Outcome::Refused(Refusal::NoParty),
@@ -335,7 +335,7 @@ impl Resource {
         }
     }
 
-    pub(super) fn expel(
+    pub(super) fn evict(
         &mut self,
         name: &Label,
         session: SessionId,
@@ -343,14 +343,14 @@ impl Resource {
         makes: impl Fn(Mutation) -> bool,
     ) -> Outcome {
         let Some(party) = self.parties.get(&session) else { return Outcome::Refused(Refusal::NoParty) };
-        if party.since != since && !makes(Mutation::ExpelsLate) {
+        if party.since != since && !makes(Mutation::EvictsLate) {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         self.parties.remove(&session);
         let grants = self.detached.iter().filter(|(_, grant)| grant.session == session).map(|(fencing, _)| *fencing);
         grants.collect::<Vec<u64>>().into_iter().for_each(|fencing| self.forget(fencing));
         let opening = self.advance(name);
-        self.expelled.insert(session, self.generation);
+        self.evicted.insert(session, self.generation);
         Outcome::Advanced(opening)
     }
 

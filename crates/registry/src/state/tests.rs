@@ -52,8 +52,8 @@ fn resize(slots: u32, generation: u64) -> Command {
     Command::Resize { resource: label("r"), slots, generation }
 }
 
-fn expel(session: SessionId, since: u64) -> Command {
-    Command::Expel { resource: label("r"), session, since }
+fn evict(session: SessionId, since: u64) -> Command {
+    Command::Evict { resource: label("r"), session, since }
 }
 
 fn take_back(fencing: u64, session: SessionId) -> Command {
@@ -273,10 +273,10 @@ fn resource_with_detached_grant_is_not_deleted() {
 #[test]
 fn resource_with_unnotified_eviction_is_not_deleted() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, expel(a, 1));
+    state.apply(1, evict(a, 1));
     assert!(matches!(state.apply(1, quit(b, 2)), Outcome::Advanced(_)));
     assert!(matches!(state.apply(1, quit(c, 3)), Outcome::Advanced(_)));
-    assert_eq!(pending_events(&state), [(a, 2, Topic::Expelled)]);
+    assert_eq!(pending_events(&state), [(a, 2, Topic::Evicted)]);
     assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::InUse));
     let mut ended = state.clone();
     ended.apply(1, end(&[a]));
@@ -284,7 +284,7 @@ fn resource_with_unnotified_eviction_is_not_deleted() {
     // The `Quit` shows that the session knows of the eviction.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
     assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
-    assert_eq!(pending_events(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
+    assert_eq!(pending_events(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Evicted)]);
     assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
     assert_eq!(state.apply(1, remove(6)), Outcome::Done);
 }
@@ -527,29 +527,29 @@ fn close_retains_parties_that_joined_since() {
 fn evicted_session_is_notified_and_not_in_census() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, detach(b, N + 100));
-    assert!(matches!(state.apply(1, expel(b, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
-    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::NoParty));
+    assert!(matches!(state.apply(1, evict(b, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, evict(b, 1)), Outcome::Refused(Refusal::NoParty));
     let coordinator = resource(&state).coordinator().unwrap();
-    let expelled = (b, 2, Topic::Expelled);
-    assert_eq!(pending_events(&state), [(coordinator, 2, Topic::Opened), expelled]);
+    let evicted = (b, 2, Topic::Evicted);
+    assert_eq!(pending_events(&state), [(coordinator, 2, Topic::Opened), evicted]);
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
     assert_eq!(resource(&state).detached_before(), []);
     // Nor does a late `Join` show that it knows.
     state.apply(1, join(b));
     state.apply(1, close(coordinator, 2, &[a, c]));
-    assert_eq!(pending_events(&state), [expelled]);
+    assert_eq!(pending_events(&state), [evicted]);
     state.apply(1, end(&[b]));
     assert!(pending_events(&state).iter().all(|(session, ..)| *session != b));
 }
 
 #[test]
-fn late_expel_does_not_evict_a_session_that_joined_again() {
+fn late_evict_does_not_evict_a_session_that_joined_again() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, expel(b, 1));
+    state.apply(1, evict(b, 1));
     state.apply(1, join(b));
     state.apply(1, detach(b, 2 * N + 100));
     let joined = state.clone();
-    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.apply(1, evict(b, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
     let coordinator = resource(&state).coordinator().unwrap();
     let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
@@ -557,11 +557,11 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     assert!(!resource(&state).parties().contains_key(&idle));
     state.apply(1, join(idle));
     let joined = state.clone();
-    assert_eq!(state.apply(1, expel(idle, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.apply(1, evict(idle, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
     // A later generation does not protect the same participation.
     state.apply(1, end(&[a]));
-    assert!(matches!(state.apply(1, expel(b, 2)), Outcome::Advanced(_)));
+    assert!(matches!(state.apply(1, evict(b, 2)), Outcome::Advanced(_)));
     assert!(resource(&state).detached().is_empty(), "its detached grants end with it");
 }
 

@@ -23,7 +23,7 @@ pub struct Deliveries {
     closed: BTreeMap<(Label, u64), Time>,
     latest: BTreeMap<Label, u64>,
     /// Generation and confirmation of the latest eviction.
-    expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
+    evicted: BTreeMap<(Label, SessionId), (u64, Time)>,
     quit: BTreeMap<(Label, SessionId), u64>,
     held: BTreeMap<Grant, SessionId>,
     over: BTreeMap<Grant, Time>,
@@ -96,8 +96,8 @@ impl Deliveries {
             (Command::Remove { .. }, Outcome::Done) => counts.removed += 1,
             (Command::Resize { .. }, Outcome::Advanced(_)) => counts.resized += 1,
             (Command::TakeBack { .. }, Outcome::Done) => counts.taken_back += 1,
-            (Command::Expel { resource, session, .. }, Outcome::Advanced(opening)) => {
-                self.expelled.insert((resource.clone(), *session), (opening.generation, now));
+            (Command::Evict { resource, session, .. }, Outcome::Advanced(opening)) => {
+                self.evicted.insert((resource.clone(), *session), (opening.generation, now));
             }
             (Command::Detach { resource, fencing, .. }, Outcome::Done) => {
                 let grant = (resource.clone(), *fencing);
@@ -155,9 +155,9 @@ impl Deliveries {
                 }
             }
         }
-        for ((name, session), (generation, since)) in &self.expelled {
+        for ((name, session), (generation, since)) in &self.evicted {
             let is_it = |event: &&(Label, SessionId, u64, Topic)| {
-                (&event.0, event.1, event.3) == (name, *session, Topic::Expelled) && event.2 >= *generation
+                (&event.0, event.1, event.3) == (name, *session, Topic::Evicted) && event.2 >= *generation
             };
             let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
             let was_notified = knows || self.sent.iter().any(|event| is_it(&event));

@@ -76,7 +76,7 @@ fn every_mutation_is_detected() {
     let late: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Late(_));
     let unwritten: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unwritten(..));
     let table: [Case; 17] = [
-        (Mutation::ExpelsLate, 3, late),
+        (Mutation::EvictsLate, 3, late),
         (Mutation::ResizesLate, 1, late),
         (Mutation::VotersLate, 5, late),
         (Mutation::OpensLate, 0, late),

@@ -82,7 +82,7 @@ pub struct Counts {
     /// Events received, and some kinds of them.
     pub sent: u64,
     pub expired: u64,
-    pub expelled: u64,
+    pub evicted: u64,
     pub given_back: u64,
     /// Graceful stops, those of leaders, and transfers of the leadership.
     pub stops: u64,
@@ -115,7 +115,7 @@ impl Counts {
         self.raised += run.raised;
         self.sent += run.sent;
         self.expired += run.expired;
-        self.expelled += run.expelled;
+        self.evicted += run.evicted;
         self.given_back += run.given_back;
         self.stops += run.stops;
         self.led += run.led;
@@ -131,7 +131,7 @@ impl Counts {
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
-        let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
+        let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.evicted];
         let names = [self.removed, self.resized, self.taken_back, self.repeated];
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not transfer the leadership: {self}");
         // Some hosts have no replacement, or failed just before the end.
@@ -147,14 +147,14 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
-        let Self { sent, expired, expelled, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
+        let Self { sent, expired, evicted, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
         let Self { resized, taken_back, repeated, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
              voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with \
              flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
-             {raised} upgraded; {sent} events ({expired} ends of grants, {expelled} forced out), {given_back} grants \
+             {raised} upgraded; {sent} events ({expired} ends of grants, {evicted} forced out), {given_back} grants \
              given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
              {recovered} recoveries, {removed} resources deleted, {resized} resized, {taken_back} grants revoked; \
              {repeated} commands repeated late; no violation"
@@ -306,7 +306,7 @@ impl Watch {
         let is_new = self.deliveries.on_event(now, at, (resource, session, generation), kind)?;
         self.counts.sent += u64::from(is_new);
         self.counts.expired += u64::from(is_new && matches!(kind, EventKind::Expired { .. }));
-        self.counts.expelled += u64::from(is_new && *kind == EventKind::Expelled);
+        self.counts.evicted += u64::from(is_new && *kind == EventKind::Evicted);
         Ok(is_new)
     }
 

@@ -148,7 +148,7 @@ impl Cluster {
     fn remove(&mut self, generation: u64) {
         if self.registry.remove(generation) {
             let is_eviction = |message: &RegistryMessage| match message {
-                RegistryMessage::RegistryEvent(event) => event.kind == EventKind::Expelled,
+                RegistryMessage::RegistryEvent(event) => event.kind == EventKind::Evicted,
                 _ => false,
             };
             self.messages.retain(|message| !is_eviction(message));
@@ -428,7 +428,7 @@ impl<P: Explorable> World<P> {
 
     pub(super) fn is_to_be_evicted(&self, peer: PeerId) -> bool {
         self.registry_messages().iter().any(|message| match message {
-            RegistryMessage::RegistryEvent(event) => event.to.peer == peer && event.kind == EventKind::Expelled,
+            RegistryMessage::RegistryEvent(event) => event.to.peer == peer && event.kind == EventKind::Evicted,
             _ => false,
         })
     }
@@ -507,7 +507,7 @@ impl<P: Explorable> World<P> {
 impl fmt::Display for AdminCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Evict(session, since) => write!(f, "→ registry  expel({session}, party since {since})"),
+            Self::Evict(session, since) => write!(f, "→ registry  evict({session}, party since {since})"),
             Self::Resize(slots, looked) => {
                 write!(f, "→ registry  resize(slots {slots}, issued in generation {looked})")
             }

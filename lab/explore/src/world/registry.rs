@@ -196,7 +196,7 @@ impl Registry {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
         let opened = self.open(choice);
-        [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Expelled }), opened]
+        [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Evicted }), opened]
     }
 
     /// Records an evicted session until it is notified: before, the resource cannot be removed.

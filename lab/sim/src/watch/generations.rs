@@ -34,7 +34,7 @@ struct Found {
     /// The number of slots from each generation on.
     slots: BTreeMap<u64, u32>,
     /// With the generation that each eviction opened.
-    expelled: Vec<(PeerId, u64)>,
+    evicted: Vec<(PeerId, u64)>,
     /// With evictions: all grants that were ever detached. Revoking one of an earlier session opens no generation.
     detached: BTreeSet<u64>,
     /// Of each slot; with evictions, of each generation.
@@ -59,10 +59,10 @@ impl Found {
         self.slots.insert(generation, resource.slots());
         for (session, since, topic) in resource.pending_events() {
             let host = state.sessions().get(&session).map(|session| session.host);
-            if let (Topic::Expelled, Some(host)) = (topic, host)
-                && !self.expelled.contains(&(host, since))
+            if let (Topic::Evicted, Some(host)) = (topic, host)
+                && !self.evicted.contains(&(host, since))
             {
-                self.expelled.push((host, since));
+                self.evicted.push((host, since));
             }
         }
     }
@@ -91,7 +91,7 @@ impl Found {
         let slots = *slots as usize;
         let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
             let is_out = |&(host, since): &(PeerId, u64)| host == other.peer && theirs / NUMBERS < since;
-            self.expelled.iter().any(is_out) || self.detached.contains(&theirs)
+            self.evicted.iter().any(is_out) || self.detached.contains(&theirs)
         };
         let inside = self.inside.iter().filter(|other| !is_forced(other)).count();
         if inside <= slots {
@@ -107,7 +107,7 @@ impl Generations {
         let found = |name| Found {
             name,
             slots: BTreeMap::new(),
-            expelled: Vec::new(),
+            evicted: Vec::new(),
             detached: BTreeSet::new(),
             last: BTreeMap::new(),
             given: BTreeSet::new(),

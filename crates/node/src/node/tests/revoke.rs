@@ -223,7 +223,7 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
         let now = world.now;
         let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
         node.await_registry(9);
-        node.session_state.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
+        node.session_state.ask(Command::Evict { resource: label(&name()), session, since }, Ask::Evict(9), now);
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(3), Some(&Ok(Answer::Done)));
     };

@@ -15,7 +15,7 @@ pub(super) struct Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminCommand {
     Resize(u32),
-    Expel(u64),
+    Evict(u64),
     TakeBack(u64),
     SetVoters(Option<Vec<PeerId>>),
 }
@@ -53,7 +53,7 @@ impl World {
             (68..72, _) => return self.look_for(host, AdminCommand::Resize(slots), Look::Resource(resource)),
             (72..75, _) => Command::Renumber { resource, generation },
             (75..78, _) => Command::Close { session, resource, generation, remaining: Vec::new() },
-            (78..80, _) => return self.look_for(host, AdminCommand::Expel(pick), Look::Resource(resource)),
+            (78..80, _) => return self.look_for(host, AdminCommand::Evict(pick), Look::Resource(resource)),
             (80..82, _) => return self.look_for(host, AdminCommand::TakeBack(pick), Look::Resource(resource)),
             (82..85, _) => return self.look_at(host, Look::Cluster),
             (85..87, _) if !self.quiet => {
@@ -112,9 +112,9 @@ impl World {
                 let of = |pick: u64, count: usize| (pick % count.max(1) as u64) as usize;
                 match wanted {
                     AdminCommand::Resize(slots) => Some(Command::Resize { resource, slots, generation }),
-                    AdminCommand::Expel(pick) => {
+                    AdminCommand::Evict(pick) => {
                         let party = found.parties.get(of(pick, found.parties.len()))?;
-                        Some(Command::Expel { resource, session: party.session, since: party.since })
+                        Some(Command::Evict { resource, session: party.session, since: party.since })
                     }
                     AdminCommand::TakeBack(pick) => {
                         let grant = found.detached.get(of(pick, found.detached.len()))?;
