@@ -23,7 +23,7 @@ use crate::StartError;
 use crate::peer::{is_own, resolve_all};
 
 const CONNECTS: Duration = Duration::from_secs(2);
-/// The timeout of the hello from a connected host.
+/// The timeout of the hello from a connected host, and of a host that refuses connections: it may be starting, too.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The same for a host with a smaller ID, which gives up before this one if it probes, too.
 const GOES_FIRST: Duration = Duration::from_secs(5);
@@ -54,6 +54,8 @@ pub enum Answer {
 #[derive(Clone, Copy)]
 enum State {
     Dialling,
+    /// The latest connection attempt has failed. The network retries.
+    Unreached,
     Linked(PeerId),
     /// The connection has ended without an answer: the host may be restarting.
     Parted(PeerId),
@@ -64,6 +66,7 @@ impl State {
     fn is_settled(self, me: PeerId, since: Duration) -> bool {
         match self {
             Self::Dialling => since >= CONNECTS,
+            Self::Unreached => since >= ANSWERS,
             Self::Linked(peer) | Self::Parted(peer) => since >= if peer < me { GOES_FIRST } else { ANSWERS },
             Self::Done(_) => true,
         }
@@ -71,7 +74,7 @@ impl State {
 
     fn answer(self) -> Answer {
         match self {
-            Self::Dialling => Answer::Unreached,
+            Self::Dialling | Self::Unreached => Answer::Unreached,
             Self::Linked(_) | Self::Parted(_) => Answer::Unknown,
             Self::Done(answer) => answer,
         }
@@ -137,11 +140,12 @@ fn record(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
         }
         Event::Down { peer, .. } => of(hosts, peer, State::Parted(peer)),
         Event::Unreached { address, why } => {
-            if let Some(state @ State::Dialling) = hosts.get_mut(&address) {
-                *state = State::Done(match why {
-                    Unreached::Refused(Refusal::Secret) => Answer::OtherSecret,
-                    Unreached::Refused(_) | Unreached::Connection(_) => Answer::Unreached,
-                });
+            if let Some(state @ (State::Dialling | State::Unreached)) = hosts.get_mut(&address) {
+                *state = match why {
+                    Unreached::Refused(Refusal::Secret) => State::Done(Answer::OtherSecret),
+                    Unreached::Refused(_) => State::Done(Answer::Unreached),
+                    Unreached::Connection(_) => State::Unreached,
+                };
             }
         }
     }

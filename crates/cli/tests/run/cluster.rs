@@ -141,8 +141,6 @@ fn member_that_is_gone_is_forgotten_and_returns() {
     assert_eq!(forget(&cluster.dirs, "absent").0, 64);
     cluster.kill(3);
     eventually("its session has expired", || (forget(&cluster.dirs, &address).0 == 0).then_some(()));
-    let (code, _, stderr) = forget(&cluster.dirs, &address);
-    assert!(code == 64 && stderr.contains("no member has the name"), "{code} {stderr}");
     cluster.start(3);
     token(&cluster.dirs[3], "r");
 }
