@@ -1,7 +1,7 @@
 //! The coordinator's table under late binding.
 //!
 //! The cost of an update or a [`Binding`] does not grow with the queue, and with the tokens only up to a bound
-//! (lab/docs/papers/fair-k-late.md): every lookup has an index, maintained by [`Queue::change_placed`].
+//! (lab/docs/papers/fair-k-late.md): every lookup has an index, maintained by `Queue::change_placed`.
 
 mod index;
 mod location;
