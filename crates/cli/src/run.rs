@@ -83,7 +83,7 @@ pub struct Options {
     /// If the machine dies, other hosts wait for the session of its agent instead: 15 s by default.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
-    /// What to do with the command if the slot is lost
+    /// How to end the command when the slot is lost
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
     /// Label that other users see [default: user@host: program]
