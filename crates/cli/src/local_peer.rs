@@ -92,21 +92,21 @@ impl PeerArgs {
 
     /// Reads or creates the files. Afterwards only the network can prevent the start.
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
-        let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.registry.is_some());
+        let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.names_cluster());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
         let builder = Peer::builder().listen(self.address(kind.any_port, kind.is_local)?).secret(secret);
         let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
         let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
         let builder = kind.descriptors.into_iter().fold(builder, PeerBuilder::descriptors);
-        let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
-        let builder = match kind.dir {
-            Some((store, known)) => builder.dir(store, known),
-            None => builder,
-        };
-        let builder = match kind.grants {
-            Some((file, predecessor)) => builder.grants(file, predecessor).clients_elsewhere(),
-            None => builder,
-        };
+        let builder = builder.service(|mut service| {
+            if let Some((store, known)) = kind.dir {
+                service = service.dir(store, known);
+            }
+            if let Some((file, predecessor)) = kind.grants {
+                service = service.grants(file, predecessor).clients_elsewhere();
+            }
+            kind.expect.into_iter().fold(service, |service, hosts| service.expect(hosts))
+        });
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
         let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })

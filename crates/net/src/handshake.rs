@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! dialler                                                      listener
-//!    |  "peerlock/4\n", tag, psk e                         ------>  |
-//!    |  <------            "peerlock/4\n", e, ee, s, es, voucher    |
+//!    |  "peerlock/5\n", tag, psk e                         ------>  |
+//!    |  <------            "peerlock/5\n", e, ee, s, es, voucher    |
 //!    |  s, se, voucher                                     ------>  |
 //! ```
 //!
@@ -32,14 +32,14 @@ use crate::identity::{Identity, Name, VOUCHER};
 use crate::secret::Key;
 use crate::{Fingerprint, Refusal, Secret};
 
-const GREETING: &[u8; 11] = b"peerlock/4\n";
+const GREETING: &[u8; 11] = b"peerlock/5\n";
 const ANY_GREETING: &[u8] = b"peerlock/";
 const PATTERN: &str = "Noise_XXpsk0_25519_ChaChaPoly_SHA256";
 /// The signature has no other use.
 const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
 /// One prefix for each use of the secret's HMAC.
-const FIRST: &[u8] = b"peerlock/4 first message ";
-const PRE_SHARED: &[u8] = b"peerlock/4 pre-shared key";
+const FIRST: &[u8] = b"peerlock/5 first message ";
+const PRE_SHARED: &[u8] = b"peerlock/5 pre-shared key";
 
 const LENGTH: usize = 2;
 const TAG: usize = 32;
@@ -300,10 +300,10 @@ mod tests {
     async fn other_greeting_is_another_version() {
         let (near, mut far) = duplex(1000);
         let (mut from, mut to) = split(near);
-        far.write_all(b"peerlock/3\n").await.unwrap();
+        far.write_all(b"peerlock/4\n").await.unwrap();
         let shaken = shake(&mut from, &mut to, Role::Dialler, &Identity::generate(), &secret("1")).await;
         assert_eq!(shaken.err(), Some(Refusal::Version));
-        for said in [&b"peerlock/5\n"[..], b"peerlock/10\n and more"] {
+        for said in [&b"peerlock/6\n"[..], b"peerlock/10\n and more"] {
             assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
         }
         assert_eq!(listened_to(b"GET / HTTP/1.1\r\n").await, (Some(Refusal::Version), Vec::new(), 0));

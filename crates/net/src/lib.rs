@@ -54,5 +54,5 @@ pub use error::{Busy, Error, Refusal, Unreached, Unsent, Why};
 pub use identity::Identity;
 pub use interfaces::{dialable, is_here};
 pub use metrics::Metrics;
-pub use net::{Config, Epoch, Event, Keyring, Net};
+pub use net::{Config, Event, Keyring, Net};
 pub use secret::{Fingerprint, Secret};

@@ -98,18 +98,15 @@ fn sound(mut config: Config) -> Config {
     config
 }
 
-/// One lifetime of a link. Increases over all peers of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub(crate) u64);
-
+/// An *epoch* is one lifetime of a link. Its number increases over all peers of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A link has come up. Others can dial the peer at `address`.
-    Up { peer: PeerId, epoch: Epoch, address: SocketAddr },
+    Up { peer: PeerId, epoch: u64, address: SocketAddr },
     /// A link has ended. Messages that the other side has not read yet may be lost.
-    Down { peer: PeerId, epoch: Epoch, why: Why },
+    Down { peer: PeerId, epoch: u64, why: Why },
     /// A message has arrived.
-    Message { from: PeerId, epoch: Epoch, bytes: Bytes },
+    Message { from: PeerId, epoch: u64, bytes: Bytes },
     /// A dial has failed. A maintained address is dialled again.
     Unreached { address: SocketAddr, why: Unreached },
 }
@@ -181,13 +178,13 @@ impl Net {
 
     /// Queues a message for a peer. The epoch is that of the last `Up` that the caller has received, so a message for
     /// an ended link never travels on the next one.
-    pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+    pub fn send(&self, to: PeerId, epoch: u64, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send(to, epoch, bytes)
     }
 
     /// Queues a message, perhaps until the next one to the same peer or a [flush](Self::flush). Messages sent together
     /// share a packet and one wake-up of the receiver.
-    pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+    pub fn send_soon(&self, to: PeerId, epoch: u64, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send_soon(to, epoch, bytes)
     }
 
@@ -197,7 +194,7 @@ impl Net {
 
     /// Ends the link, unless that epoch has ended already. Queued messages are still sent, for a bounded time. The peer
     /// may connect again, in a new epoch.
-    pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
+    pub fn hang_up(&self, peer: PeerId, epoch: u64, why: Why) {
         self.table.hang_up(peer, epoch, why);
     }
 
@@ -219,7 +216,7 @@ impl Net {
         Some(event)
     }
 
-    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
+    pub fn peers(&self) -> BTreeMap<PeerId, (u64, SocketAddr)> {
         self.table.peers()
     }
 

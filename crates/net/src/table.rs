@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::frame::Hello;
 use crate::identity::Name;
 use crate::random::random;
-use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
+use crate::{Config, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
 /// The cost of a message beside its bytes: empty ones are bounded, too.
 const OVERHEAD: usize = 64;
@@ -66,7 +66,7 @@ struct State {
     inbox: VecDeque<Event>,
     /// The cost of the inbox by sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
-    delayed: Vec<(PeerId, Epoch)>,
+    delayed: Vec<(PeerId, u64)>,
     /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
     unreached: usize,
@@ -77,7 +77,7 @@ struct State {
 
 struct Link {
     newcomer: Newcomer,
-    epoch: Epoch,
+    epoch: u64,
     number: u64,
     /// The process of this peer that this one has replaced.
     before: Option<u64>,
@@ -110,7 +110,7 @@ pub(crate) struct LinkGuard {
     table: Arc<Table>,
     peer: PeerId,
     pub address: SocketAddr,
-    epoch: Epoch,
+    epoch: u64,
     pub number: u64,
     signals: Arc<Signals>,
 }
@@ -228,7 +228,7 @@ impl Table {
         }
         state.know(newcomer.found, self.config.max_peers);
         state.last_epoch += 1;
-        let epoch = Epoch(state.last_epoch);
+        let epoch = state.last_epoch;
         let signals = Arc::<Signals>::default();
         let link = Link {
             newcomer,
@@ -268,12 +268,12 @@ impl Table {
         self.lock().links.iter().map(|(peer, link)| (*peer, link.newcomer.proved)).collect()
     }
 
-    pub fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
+    pub fn end(&self, peer: PeerId, epoch: u64, why: Why) {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
     /// Ends a link for the application. Queued messages may contain the reason, so they are still written.
-    pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
+    pub fn hang_up(&self, peer: PeerId, epoch: u64, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
             let queued = std::mem::take(&mut link.outbox);
@@ -282,7 +282,7 @@ impl Table {
         self.end_locked(&mut state, peer, epoch, why);
     }
 
-    fn end_locked(&self, state: &mut State, peer: PeerId, epoch: Epoch, why: Why) {
+    fn end_locked(&self, state: &mut State, peer: PeerId, epoch: u64, why: Why) {
         let Some(link) = state.link(peer, epoch) else { return };
         let decider = if self.decides(peer) { self.incarnation } else { link.newcomer.hello.incarnation };
         let over = (decider, link.number);
@@ -301,7 +301,7 @@ impl Table {
         self.ended.notify_waiters();
     }
 
-    pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+    pub fn send(&self, to: PeerId, epoch: u64, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         let signals = Arc::clone(&self.queue(&mut state, to, epoch, bytes)?.signals);
         drop(state);
@@ -309,7 +309,7 @@ impl Table {
         Ok(())
     }
 
-    pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+    pub fn send_soon(&self, to: PeerId, epoch: u64, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         self.queue(&mut state, to, epoch, bytes)?;
         state.delayed.push((to, epoch));
@@ -328,7 +328,7 @@ impl Table {
         state.delayed = delayed;
     }
 
-    fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
+    fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: u64, bytes: Bytes) -> Result<&'a Link, Unsent> {
         let cost = cost(bytes.len());
         let unsent = match state.link(to, epoch) {
             _ if bytes.len() > self.config.max_message => Unsent::TooLong,
@@ -396,7 +396,7 @@ impl Table {
         self.lock().links.contains_key(&peer)
     }
 
-    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
+    pub fn peers(&self) -> BTreeMap<PeerId, (u64, SocketAddr)> {
         self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
     }
 
@@ -460,7 +460,7 @@ impl State {
         }
     }
 
-    fn link(&mut self, peer: PeerId, epoch: Epoch) -> Option<&mut Link> {
+    fn link(&mut self, peer: PeerId, epoch: u64) -> Option<&mut Link> {
         self.links.get_mut(&peer).filter(|link| link.epoch == epoch)
     }
 }

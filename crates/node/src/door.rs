@@ -121,9 +121,8 @@ pub enum Parting {
 pub enum Effect {
     /// Send bytes on an established connection.
     Send { to: PeerId, epoch: u64, bytes: Vec<u8> },
-    /// Close the connection to this host so that a new one can be established. Queued messages are still sent if
-    /// possible.
-    HangUp(PeerId, Parting),
+    /// Close this connection so that a new one can be established. Queued messages are still sent if possible.
+    HangUp { peer: PeerId, epoch: u64, why: Parting },
     /// Connect to this address, and reconnect whenever the connection ends.
     Dial(String),
     /// Stop dialling this address. An existing connection stays.

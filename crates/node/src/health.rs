@@ -157,11 +157,12 @@ impl Node {
     }
 
     pub(crate) fn on_health_alarm(&mut self) {
-        let Some(Error::NoMajority { missing, since }) = self.problem() else { return };
+        let Some(problem) = self.problem() else { return };
+        let Error::NoMajority { missing, since } = &problem else { return };
         self.timers.set(Alarm::Health, self.now + INCIDENT_AGAIN);
         let hosts = missing.iter().map(|missing| missing.peer).collect();
-        if self.incidents.miss(hosts) || since < (INCIDENT * 2).into() {
-            self.notice(Notice::NoMajority { missing, since });
+        if self.incidents.miss(hosts) || *since < (INCIDENT * 2).into() {
+            self.notice(Notice::Problem(problem));
         }
     }
 

@@ -77,7 +77,6 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
 pub use lease::SHORTEST_TTL;
-pub use links::connections;
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;

@@ -17,8 +17,6 @@
 //! Messages in flight are not lost: `link.rs` retransmits them on the next connection, and a host with unacknowledged
 //! messages dials.
 
-#[expect(missing_docs, reason = "some items are named after their effect")]
-pub mod connections;
 pub mod contacts;
 pub mod join;
 pub mod link;
@@ -92,7 +90,7 @@ impl Node {
 
     fn end_link(&mut self, host: PeerId) {
         self.stop_dialling(host);
-        self.effects.push(Effect::HangUp(host, Parting::Unneeded));
+        self.contacts.end(host, Parting::Unneeded);
     }
 
     pub(crate) fn check_voters(&mut self) {

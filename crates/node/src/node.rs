@@ -11,12 +11,10 @@ use crate::clients::{Clients, TicketId};
 use crate::cluster::CachedView;
 use crate::detached::Detached;
 use crate::health::Incidents;
-use crate::links::connections::{Packet, Segment};
 use crate::links::contacts::{Contacts, Update};
 use crate::links::join::{ACK_AFTER, Founding, Others};
 use crate::links::link::Frame;
 use crate::links::membership::Membership;
-use crate::links::relay::Relay;
 use crate::query::Survey;
 use crate::recovery::Parts;
 use crate::session_state::{Ask, SessionState};
@@ -57,9 +55,7 @@ pub fn describe(bytes: &[u8]) -> String {
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
             Ok(Body::Registry(registry_message)) => format!("registry message of {} bytes", registry_message.len()),
-            Ok(Body::Relay { from, to, packet: Packet { number, segment: Segment::Data(at, bytes), .. } }) => {
-                format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
-            }
+            Ok(Body::Relay { from, to, frame, .. }) => format!("relay({from} to {to}: {})", describe(&frame)),
             body => format!("{body:?}"),
         },
         Ok(frame) => format!("{frame:?}"),
@@ -74,7 +70,7 @@ pub enum Purpose {
     Resource,
     /// Registry messages: sessions, votes, log entries.
     Registry,
-    /// Everything else: greetings, acknowledgements, queries, relayed packets.
+    /// Everything else: greetings, acknowledgements, queries, relayed frames.
     Link,
 }
 
@@ -110,7 +106,6 @@ pub struct Node {
     pub(crate) orders: Orders,
     pub(crate) membership: Membership,
     pub(crate) contacts: Contacts,
-    pub(crate) relay: Relay,
     pub(crate) founding: Founding,
     pub(crate) session_state: SessionState,
     pub(crate) cached_view: CachedView,
@@ -163,7 +158,6 @@ impl Node {
             orders: Orders::default(),
             membership: Membership::new(host, addresses),
             contacts: Contacts::new(setup.process, config.versions),
-            relay: Relay::new(),
             founding: Founding::default(),
             session_state,
             cached_view: CachedView::default(),
@@ -275,7 +269,7 @@ impl Node {
                 self.update = update; // Reuses the allocation.
             }
             self.attend();
-            self.exchange_relayed();
+            self.send_relayed();
             if self.update.is_empty() {
                 break;
             }
@@ -307,8 +301,7 @@ impl Node {
         self.takeover.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
         self.parts.check();
         self.cached_view.check(is_set(Alarm::Looks));
-        self.contacts.check(|host, epoch| self.relay.connections.is_up(host, epoch));
-        self.relay.check();
+        self.contacts.check();
         self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
         self.orders.check(is_set);
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
@@ -374,7 +367,7 @@ impl Node {
             }
             Body::Ask { number, question } => self.on_ask(from, number, question),
             Body::Reply { number, reply } => self.on_reply(from, number, reply),
-            Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
+            Body::Relay { from: origin, to, lives, frame } => self.on_relayed(from, (origin, to), lives, frame),
             Body::Idle => self.on_idle(from),
             Body::Seek => self.on_seek(from),
             Body::Probe => {} // The link acknowledges it.

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use peerlock_registry::{ClusterId, Refusal, Versions};
+use peerlock_registry::{ClusterId, Refusal};
 use peerlock_types::{PeerId, roughly};
 
+use crate::Error;
 use crate::wire::Malformed;
-use crate::{Error, Missing};
 
 /// A condition for the log. It has no other effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,9 @@ pub enum Notice {
         /// The clients that have lost a slot.
         clients: usize,
     },
-    /// Repeated at intervals, and when the missing voters change.
-    NoMajority { missing: Vec<Missing>, since: Duration },
-    /// A host belongs to another cluster. Emitted once per host.
-    OtherCluster { host: PeerId, address: String, ours: ClusterId, theirs: ClusterId },
-    /// A host's program supports no version of ours. Emitted once per host.
-    OtherVersion { host: PeerId, address: String, ours: Versions, theirs: Versions },
+    /// Why clients are refused. [`Error::NoMajority`] is repeated at intervals, and when the missing voters change;
+    /// [`Error::OtherCluster`] and [`Error::OtherVersion`] are emitted once per host.
+    Problem(Error),
     /// The cluster was recovered without this host.
     Recovered {
         /// It belongs to the recovered cluster.
@@ -81,17 +78,7 @@ impl Notice {
                 "{why}, {} after the session was last confirmed: {clients} clients have lost their slots",
                 roughly(*since)
             ),
-            Self::NoMajority { missing, since } => {
-                Error::NoMajority { missing: missing.clone(), since: *since }.to_string()
-            }
-            Self::OtherCluster { host, address, ours, theirs } => {
-                let (ours, theirs) = (ours.to_string(), theirs.to_string());
-                Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.to_string()
-            }
-            Self::OtherVersion { host, address, ours, theirs } => {
-                let (ours, theirs) = (ours.to_string(), theirs.to_string());
-                Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.to_string()
-            }
+            Self::Problem(error) => error.to_string(),
             Self::Recovered { host, ours, theirs } => format!(
                 "{} reports that this cluster was recovered as {theirs} after the loss of its quorum, but this \
                  peer still belongs to {ours}. Restart it to join the recovered cluster",

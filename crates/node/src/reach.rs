@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use peerlock_protocol as protocol;
 use peerlock_types::{Key, PeerId};
 
-use crate::links::connections::BEAT;
+use crate::links::relay::BEAT;
 use crate::node::{Alarm, Node};
 use crate::recovery::Part;
 use crate::wire::Body;

@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClientView;
 use crate::clients::Entry;
-use crate::links::connections::Packet;
-use crate::links::link::Frame;
+use crate::links::link::{Frame, Lives};
 use crate::query::QueueReport;
 
 const HELLO: u16 = 0;
@@ -52,12 +51,14 @@ pub enum Body {
         number: u64,
         reply: Reply,
     },
-    /// A packet between two hosts that cannot connect to each other. Unreliable.
+    /// A frame of the link between two hosts that cannot connect to each other. Unreliable.
     Relay {
         /// The sender; the relaying host forwards it only if it comes from this host.
         from: PeerId,
         to: PeerId,
-        packet: Packet,
+        lives: Lives,
+        #[serde(with = "crate::bytes")]
+        frame: Vec<u8>,
     },
     /// The sender does not need this connection. Unreliable.
     Idle,
@@ -268,7 +269,6 @@ mod tests {
 
     use super::*;
     use crate::Purpose;
-    use crate::links::connections::Segment;
     use crate::links::link::Life;
 
     #[test]
@@ -276,8 +276,8 @@ mod tests {
         let update = Update::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
         let message = custody::Message { generation: 3, body: custody::Body::Update(update) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
-        let packet = Packet { number: 9, answer: 8, segment: Segment::Data(1, vec![3]) };
-        let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
+        let lives = Lives { sender: Life { process: 9, part: 8 }, receiver: None };
+        let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), lives, frame: vec![3] };
         for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Registry(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let back = decode(&encode(&frame, 1, Versions::OURS), Versions::OURS);

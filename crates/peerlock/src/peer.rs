@@ -11,8 +11,8 @@ use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 
 use peerlock_http::BadEndpoint;
-use peerlock_service::store::{Known, Store, Unusable};
-use peerlock_service::{self as service, Config, Error, GrantFile, PeerId, Predecessor, RealNetwork, Service, places};
+use peerlock_service::store::Unusable;
+use peerlock_service::{self as service, Config, Error, PeerId, RealNetwork, Service, places};
 
 use crate::Client;
 
@@ -52,9 +52,6 @@ pub struct PeerBuilder {
     secret: Option<Secret>,
     identity: Option<Identity>,
     descriptors: Option<usize>,
-    expect: Option<usize>,
-    /// Whether the data directory names a cluster.
-    knows_cluster: bool,
     service: service::Builder,
 }
 
@@ -102,8 +99,6 @@ impl Peer {
             secret: None,
             identity: None,
             descriptors: None,
-            expect: None,
-            knows_cluster: false,
             service: Service::builder().config(Config { awake: AWAKE, ..Config::default() }),
         }
     }
@@ -198,48 +193,17 @@ impl PeerBuilder {
         self
     }
 
-    /// Sets the data directory of an agent, which may vote, and returns to the same cluster.
+    /// Changes the settings of its service, for agents and tests.
     #[doc(hidden)]
-    pub fn dir(mut self, store: Store, known: Known) -> Self {
-        self.knows_cluster = known.cluster.is_some() || known.registry.is_some();
-        self.service = self.service.dir(store, known);
-        self
-    }
-
-    /// Sets the takeover file of an agent, and the state of its predecessor.
-    #[doc(hidden)]
-    pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
-        self.service = self.service.grants(file, predecessor);
-        self
-    }
-
-    /// Declares that the clients are other processes, like those of an agent.
-    #[doc(hidden)]
-    pub fn clients_elsewhere(mut self) -> Self {
-        self.service = self.service.clients_elsewhere();
-        self
-    }
-
-    /// Permits the peer to vote without a data directory. For clusters whose members are all in one process.
-    #[doc(hidden)]
-    pub fn votes_from_memory(mut self) -> Self {
-        self.service = self.service.votes_from_memory();
-        self
-    }
-
-    /// Creates a cluster once so many hosts without one are connected, including this one.
-    #[doc(hidden)]
-    pub fn expect(mut self, hosts: usize) -> Self {
-        self.expect = Some(hosts);
-        self.service = self.service.expect(hosts);
+    pub fn service(mut self, set: impl FnOnce(service::Builder) -> service::Builder) -> Self {
+        self.service = set(self.service);
         self
     }
 
     /// Sets the session length: without a quorum for this long, all grants of this peer are lost, and other peers
     /// receive the slots. 15 s by default.
-    pub fn session(mut self, session: Duration) -> Self {
-        self.service = self.service.session(session);
-        self
+    pub fn session(self, session: Duration) -> Self {
+        self.service(|service| service.session(session))
     }
 
     /// Starts the peer, and waits until it has joined the cluster.
@@ -255,8 +219,8 @@ impl PeerBuilder {
         let (address, advertised) = (net.address(), net.advertised());
         let keyring = Some(net.keyring());
         let is_own = |other: &String| is_own(other, address) || is_own(other, advertised);
-        if !self.knows_cluster {
-            check_founding(&self.join, &found, self.expect, is_own)?;
+        if !self.service.knows_cluster() {
+            check_founding(&self.join, &found, self.service.expected(), is_own)?;
         }
         let join: BTreeSet<String> = found.into_iter().flatten().filter(|other| !is_own(other)).collect();
         let builder = join.into_iter().fold(self.service, |builder, address| builder.join(address));

@@ -314,7 +314,7 @@ async fn dropped_blocking_peer_leaves() {
     use peerlock::blocking;
     let secret = peerlock::Secret::generate();
     let here = || Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret.clone());
-    let first = here().votes_from_memory().start().await.unwrap();
+    let first = here().service(|service| service.votes_from_memory()).start().await.unwrap();
     let builder = || here().join(first.address().to_string()).session(10 * LONG);
     let start = |builder| tokio::task::spawn_blocking(move || blocking::Client::peer(builder).unwrap());
     let alone =

@@ -258,7 +258,7 @@ impl<T: Transport> Driver<T> {
                 self.transport.send(to, epoch, bytes);
                 self.hurried = true;
             }
-            Effect::HangUp(peer, why) => self.transport.hang_up(peer, why),
+            Effect::HangUp { peer, epoch, why } => self.transport.hang_up(peer, epoch, why),
             Effect::Dial(address) => self.transport.dial(&address),
             Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),
@@ -339,8 +339,7 @@ impl<T: Transport> Driver<T> {
         let words = notice.in_words(|host| self.node.called(host));
         match notice {
             Notice::SessionLost { .. }
-            | Notice::OtherCluster { .. }
-            | Notice::OtherVersion { .. }
+            | Notice::Problem(Error::OtherCluster { .. } | Error::OtherVersion { .. })
             | Notice::Halted(_)
             | Notice::Forgotten(_) => {
                 tracing::error!("{words}");

@@ -246,7 +246,7 @@ impl Transport for Endpoint {
         self.post_unhurried(|_| true);
     }
 
-    fn hang_up(&mut self, peer: PeerId, _why: Parting) {
+    fn hang_up(&mut self, peer: PeerId, _epoch: u64, _why: Parting) {
         self.network.blink(self.me, peer);
     }
 

@@ -1,10 +1,10 @@
 //! The real network as a [`Transport`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock_net::{Epoch, Net, Refusal, Unsent, Why};
+use peerlock_net::{Net, Refusal, Unsent, Why};
 use peerlock_types::PeerId;
 
 use crate::transport::{Event, Parting, Transport};
@@ -15,10 +15,6 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Encrypted links between the members of a cluster.
 pub struct RealNetwork {
     net: Net,
-    /// The established connections: the number that the node knows as the epoch, the network's own epoch, and the
-    /// address.
-    links: BTreeMap<PeerId, (u64, Epoch, SocketAddr)>,
-    started: u64,
     /// Addresses to dial (true) or to forget, which did not fit into the network's queue yet.
     waiting: VecDeque<(SocketAddr, bool)>,
 }
@@ -26,7 +22,7 @@ pub struct RealNetwork {
 impl RealNetwork {
     /// Wraps a network that has reported no event yet.
     pub fn new(net: Net) -> Self {
-        Self { net, links: BTreeMap::new(), started: 0, waiting: VecDeque::new() }
+        Self { net, waiting: VecDeque::new() }
     }
 
     fn hand_on(&mut self) {
@@ -38,14 +34,13 @@ impl RealNetwork {
             self.waiting.pop_front();
         }
     }
+}
 
-    fn post(&self, to: PeerId, epoch: u64, send: impl FnOnce(&Net, Epoch) -> Result<(), Unsent>) {
-        let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
-        match send(&self.net, *link) {
-            // The `Down` event of this connection follows.
-            Ok(()) | Err(Unsent::Down) => {}
-            Err(why) => tracing::warn!(%address, %why, "cannot send a message"),
-        }
+fn check(to: PeerId, sent: Result<(), Unsent>) {
+    match sent {
+        // The `Down` event of this connection follows.
+        Ok(()) | Err(Unsent::Down) => {}
+        Err(why) => tracing::warn!(%to, %why, "cannot send a message"),
     }
 }
 
@@ -72,26 +67,24 @@ impl Transport for RealNetwork {
     }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
-        self.post(to, epoch, |net, link| net.send(to, link, bytes.into()));
+        check(to, self.net.send(to, epoch, bytes.into()));
     }
 
     fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
-        self.post(to, epoch, |net, link| net.send_soon(to, link, bytes.into()));
+        check(to, self.net.send_soon(to, epoch, bytes.into()));
     }
 
     fn flush(&mut self) {
         self.net.flush();
     }
 
-    fn hang_up(&mut self, peer: PeerId, why: Parting) {
+    fn hang_up(&mut self, peer: PeerId, epoch: u64, why: Parting) {
         let why = match why {
             Parting::Nonsense => Why::HungUp,
             Parting::Unneeded => Why::Unneeded,
             Parting::Broken => Why::Lost,
         };
-        if let Some((_, link, _)) = self.links.get(&peer) {
-            self.net.hang_up(peer, *link, why);
-        }
+        self.net.hang_up(peer, epoch, why);
     }
 
     fn unauthenticated(&self) -> u64 {
@@ -116,23 +109,12 @@ impl Transport for RealNetwork {
             };
             return Some(match event {
                 peerlock_net::Event::Up { peer, epoch, address } => {
-                    self.started += 1;
-                    self.links.insert(peer, (self.started, epoch, address));
-                    Event::Up { peer, epoch: self.started, address: address.to_string() }
+                    Event::Up { peer, epoch, address: address.to_string() }
                 }
-                peerlock_net::Event::Down { peer, epoch, why } => match self.links.get(&peer) {
-                    Some(&(number, known, _)) if known == epoch => {
-                        self.links.remove(&peer);
-                        Event::Down { peer, epoch: number, why: why.to_string() }
-                    }
-                    Some(_) | None => continue,
-                },
-                peerlock_net::Event::Message { from, epoch, bytes } => match self.links.get(&from) {
-                    Some(&(number, known, _)) if known == epoch => {
-                        Event::Message { from, epoch: number, bytes: bytes.into() }
-                    }
-                    Some(_) | None => continue,
-                },
+                peerlock_net::Event::Down { peer, epoch, why } => Event::Down { peer, epoch, why: why.to_string() },
+                peerlock_net::Event::Message { from, epoch, bytes } => {
+                    Event::Message { from, epoch, bytes: bytes.into() }
+                }
                 peerlock_net::Event::Unreached { address, why } => {
                     Event::Unreached { address: address.to_string(), why: why.to_string() }
                 }

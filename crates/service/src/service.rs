@@ -126,6 +126,16 @@ impl Builder {
         self
     }
 
+    /// Returns the number of hosts set by [`expect`](Self::expect).
+    pub fn expected(&self) -> Option<usize> {
+        self.expect
+    }
+
+    /// Returns whether the data directory names a cluster.
+    pub fn knows_cluster(&self) -> bool {
+        self.dir.as_ref().is_some_and(|(_, known)| known.names_cluster())
+    }
+
     /// Sets the session length: without a quorum for this long, all grants of the peer are lost. From 100 ms to 10
     /// minutes; 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {

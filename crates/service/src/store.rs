@@ -72,6 +72,11 @@ pub struct Known {
 }
 
 impl Known {
+    /// Returns whether this host belongs to a cluster.
+    pub fn names_cluster(&self) -> bool {
+        self.cluster.is_some() || self.registry.is_some()
+    }
+
     /// Reads the directory, including the voter's file. Changes nothing.
     pub fn read(dir: &Path) -> Result<Self, Unusable> {
         let (mut known, path) = (known(dir)?, dir.join(REGISTRY));

@@ -36,8 +36,8 @@ pub trait Transport: Send + 'static {
     /// Sends all waiting messages.
     fn flush(&mut self) {}
 
-    /// Closes the connection to a peer, after earlier messages if possible.
-    fn hang_up(&mut self, peer: PeerId, why: Parting);
+    /// Closes this connection to a peer, after earlier messages if possible.
+    fn hang_up(&mut self, peer: PeerId, epoch: u64, why: Parting);
 
     /// Returns the number of connections that were refused as unauthenticated.
     fn unauthenticated(&self) -> u64 {

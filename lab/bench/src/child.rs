@@ -67,7 +67,7 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         }
         ["survivor", dir, ref join @ ..] => {
             let (store, known) = Store::dir(Path::new(dir))?;
-            let builder = local(join)?.dir(store, known);
+            let builder = local(join)?.service(|service| service.dir(store, known));
             in_tasks(async || Ok(System::Peer(started(builder).await?)))
         }
         ["victim", session, ref join @ ..] => {
@@ -156,7 +156,7 @@ async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
 }
 
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
-    let peer = started(local(join)?.clients_elsewhere()).await?;
+    let peer = started(local(join)?.service(|service| service.clients_elsewhere())).await?;
     let listener = Listener::bind(&Endpoint::Unix(socket.into()), None, usize::MAX).await?;
     tokio::spawn(serve(vec![listener], App::new(peer.service().clone()), std::future::pending()));
     Ok(peer)

@@ -21,8 +21,8 @@ impl<T: Transport> Cuttable<T> {
 
     fn pass(&mut self, event: Event) -> Option<Event> {
         match &event {
-            Event::Up { peer, .. } if *self.cut.borrow() => {
-                self.inner.hang_up(*peer, Parting::Broken);
+            Event::Up { peer, epoch, .. } if *self.cut.borrow() => {
+                self.inner.hang_up(*peer, *epoch, Parting::Broken);
                 return None;
             }
             Event::Up { peer, epoch, .. } => _ = self.up.insert(*peer, *epoch),
@@ -60,8 +60,8 @@ impl<T: Transport> Transport for Cuttable<T> {
         }
     }
 
-    fn hang_up(&mut self, peer: PeerId, why: Parting) {
-        self.inner.hang_up(peer, why);
+    fn hang_up(&mut self, peer: PeerId, epoch: u64, why: Parting) {
+        self.inner.hang_up(peer, epoch, why);
     }
 
     fn unauthenticated(&self) -> u64 {
@@ -73,7 +73,7 @@ impl<T: Transport> Transport for Cuttable<T> {
             if *self.cut.borrow_and_update()
                 && let Some((peer, epoch)) = self.up.pop_first()
             {
-                self.inner.hang_up(peer, Parting::Broken);
+                self.inner.hang_up(peer, epoch, Parting::Broken);
                 return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
             }
             tokio::select! {

@@ -61,8 +61,8 @@ impl Transport for Fuzzing {
         self.inner.send(to, epoch, bytes);
     }
 
-    fn hang_up(&mut self, peer: PeerId, why: Parting) {
-        self.inner.hang_up(peer, why);
+    fn hang_up(&mut self, peer: PeerId, epoch: u64, why: Parting) {
+        self.inner.hang_up(peer, epoch, why);
     }
 
     async fn next(&mut self) -> Option<NetEvent> {

@@ -41,9 +41,9 @@ fn refusal(guard: Result<LinkGuard, Refusal>) -> Option<Refusal> {
 fn events(table: &Table) -> Vec<String> {
     std::iter::from_fn(|| table.pop())
         .map(|event| match event {
-            Event::Up { epoch, .. } => format!("+{}", epoch.0),
-            Event::Down { epoch, why, .. } => format!("-{} {why:?}", epoch.0),
-            Event::Message { epoch, bytes, .. } => format!("{} {}", epoch.0, String::from_utf8_lossy(&bytes)),
+            Event::Up { epoch, .. } => format!("+{}", epoch),
+            Event::Down { epoch, why, .. } => format!("-{} {why:?}", epoch),
+            Event::Message { epoch, bytes, .. } => format!("{} {}", epoch, String::from_utf8_lossy(&bytes)),
             Event::Unreached { why, .. } => why.to_string(),
         })
         .collect()

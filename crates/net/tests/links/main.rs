@@ -11,7 +11,7 @@ mod unauthenticated;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret, Unreached, Why};
+use peerlock_net::{Config, Event, Identity, Net, Secret, Unreached, Why};
 use peerlock_types::PeerId;
 use tokio::time::timeout;
 
@@ -45,21 +45,21 @@ async fn next(net: &mut Net) -> Event {
     timeout(DEADLINE, net.next()).await.expect("an event before the deadline")
 }
 
-async fn up(net: &mut Net) -> (PeerId, Epoch, SocketAddr) {
+async fn up(net: &mut Net) -> (PeerId, u64, SocketAddr) {
     match next(net).await {
         Event::Up { peer, epoch, address } => (peer, epoch, address),
         other => panic!("{other:?} instead of Up"),
     }
 }
 
-async fn down(net: &mut Net) -> (PeerId, Epoch, Why) {
+async fn down(net: &mut Net) -> (PeerId, u64, Why) {
     match next(net).await {
         Event::Down { peer, epoch, why } => (peer, epoch, why),
         other => panic!("{other:?} instead of Down"),
     }
 }
 
-async fn message(net: &mut Net) -> (PeerId, Epoch, Vec<u8>) {
+async fn message(net: &mut Net) -> (PeerId, u64, Vec<u8>) {
     match next(net).await {
         Event::Message { from, epoch, bytes } => (from, epoch, bytes.to_vec()),
         other => panic!("{other:?} instead of a message"),
@@ -83,7 +83,7 @@ async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
 }
 
 /// The second peer dialled the first. Returns number and epoch of each as the other knows them.
-async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
+async fn pair() -> ((Net, PeerId, u64), (Net, PeerId, u64)) {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
     b.dial(a.address()).unwrap();
     let (of_a, epoch_a, _) = up(&mut a).await;

@@ -76,11 +76,11 @@ async fn fuzzed_handshakes_are_harmless() {
     for seed in 0..ROGUES {
         let mut rng = Rng::new(seed);
         let mut tcp = TcpStream::connect(net.address()).await.unwrap();
-        let _ = tcp.write_all(&[&b"peerlock/4\n"[..], &bytes(&mut rng, 500)].concat()).await;
+        let _ = tcp.write_all(&[&b"peerlock/5\n"[..], &bytes(&mut rng, 500)].concat()).await;
         let _ = tcp.shutdown().await;
         let mut arrived = Vec::new();
         let _ = timeout(DEADLINE, tcp.read_to_end(&mut arrived)).await.unwrap();
-        assert!(arrived.is_empty() || arrived.starts_with(b"peerlock/4\n\0\0"), "seed {seed}: more than a refusal");
+        assert!(arrived.is_empty() || arrived.starts_with(b"peerlock/5\n\0\0"), "seed {seed}: more than a refusal");
     }
     let refused = |metrics: &Metrics| {
         [Refusal::Secret, Refusal::Broken].iter().filter_map(|why| metrics.refused.get(why)).sum::<u64>()

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 
-const GREETING: &[u8] = b"peerlock/4\n";
+const GREETING: &[u8] = b"peerlock/5\n";
 
 pub struct Rogue {
     key: SigningKey,
@@ -79,12 +79,12 @@ impl Rogue {
     /// Fails if the listener does not know the secret, or closes.
     pub async fn connect_by(&mut self, to: SocketAddr, secret: &[u8]) -> std::io::Result<Stream> {
         let (builder, private, voucher) = self.static_key();
-        let psk = hmac(secret, &[b"peerlock/4 pre-shared key"]);
+        let psk = hmac(secret, &[b"peerlock/5 pre-shared key"]);
         let mut tcp = TcpStream::connect(to).await?;
         let builder = builder.prologue(GREETING).unwrap().psk(0, &psk).unwrap();
         let mut noise = builder.local_private_key(&private).unwrap().build_initiator().unwrap();
         let first = next_message(&mut noise, &[]);
-        let tag = hmac(secret, &[b"peerlock/4 first message ", &first]);
+        let tag = hmac(secret, &[b"peerlock/5 first message ", &first]);
         tcp.write_all(&[GREETING, &tag, &framed(&first)].concat()).await?;
         let mut greeting = [0; 11];
         tcp.read_exact(&mut greeting).await?;

@@ -67,7 +67,7 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
     for seed in 0..20 {
         let tcp = TcpStream::connect(address).await.unwrap();
         let begins: &[u8] = match seed % 4 {
-            0 => b"peerlock/4\n",
+            0 => b"peerlock/5\n",
             1 => b"\x13/multistream/1.0.0\n",
             2 => b"GET / HTTP/1.1\r\n",
             _ => b"peerlock/3\n",
@@ -94,7 +94,7 @@ async fn other_version_is_reported() {
     net.dial(other.local_addr().unwrap()).unwrap();
     let (tcp, _) = timeout(DEADLINE, other.accept()).await.unwrap().unwrap();
     tcp.writable().await.unwrap();
-    tcp.try_write(b"peerlock/5\n and whatever that says").unwrap();
+    tcp.try_write(b"peerlock/6\n and whatever that says").unwrap();
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
 }
 
@@ -111,8 +111,8 @@ async fn version_mismatch_is_reported_on_both_sides() {
     to_new.write_all(&said).await.unwrap();
     let mut answer = [0; 11];
     to_new.read_exact(&mut answer).await.expect("a greeting");
-    assert_eq!(&answer, b"peerlock/4\n");
-    from_old.write_all(b"peerlock/5\n").await.unwrap();
+    assert_eq!(&answer, b"peerlock/5\n");
+    from_old.write_all(b"peerlock/6\n").await.unwrap();
     assert_eq!(unreached(&mut old).await.1, Unreached::Refused(Refusal::Version));
     until(&new, |metrics| metrics.refused.get(&Refusal::Version) == Some(&1)).await;
 }

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{PeerId, Span, Time};
 
-use crate::links::connections::BEAT;
-use crate::links::link::{Frame, Link, Received};
+use crate::links::link::{Frame, Link, Lives, Received};
 use crate::links::membership::MOST_ADDRESSES;
-use crate::links::relay::{LONG, PATIENCE, RARELY, is_relayed};
+use crate::links::relay::{BEAT, LONG, MOST_ASKED, PATIENCE, RARELY};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
@@ -20,16 +19,16 @@ pub struct Contact {
     /// Where it was last reached; empty if it was never met.
     pub address: String,
     pub epoch: Option<u64>,
-    /// Only if there is no direct one.
-    relayed: Option<u64>,
+    /// The host that has relayed its last frame.
+    pub via: Option<PeerId>,
     pub since: Time,
-    /// The end of the last connection of either kind …
+    /// The end of the last connection, or of its relayed frames …
     lost: Time,
     /// … or the later time at which a message was queued again.
     missed: Time,
-    /// On the current connection, or its start.
+    /// A frame; or the start of the current connection.
     last_received: Time,
-    /// Since when there is an unacknowledged message.
+    /// The last acknowledgement of a message; or since when there is an unacknowledged one.
     owed: Time,
     /// The last message that needs the connection.
     used: Time,
@@ -56,33 +55,51 @@ impl Contact {
     }
 
     pub fn is_connected(&self) -> bool {
-        self.way().is_some() && self.link.is_open()
+        self.link.is_open()
     }
 
     pub fn awaits_ack(&self) -> bool {
         self.link.awaits_ack()
     }
 
-    pub fn is_relayed(&self) -> bool {
-        self.relayed.is_some()
+    pub fn is_asked(&self) -> bool {
+        self.link.asked() > 0
     }
 
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.awaits_ack() || self.link.unacknowledged() > 0
     }
 
+    /// Returns for how long nothing was received although it was missed.
+    fn silent(&self, now: Time) -> Span {
+        now.since(self.missed.max(self.last_received))
+    }
+
     /// Returns whether nothing was received for a second while a message was unacknowledged. The transport reports a
     /// silently broken connection only later.
     fn is_doubted(&self, now: Time) -> bool {
-        self.link.awaits_ack() && now.since(self.missed.max(self.last_received)) >= PATIENCE
+        self.link.awaits_ack() && self.silent(now) >= PATIENCE
     }
 
     pub fn is_trusted(&self, now: Time) -> bool {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
     }
 
-    fn way(&self) -> Option<u64> {
-        self.epoch.or(self.relayed)
+    /// Returns whether to ask it via the leader. A host that was never met, or let go, is dialled first, which is as
+    /// fast.
+    fn is_due(&self, now: Time) -> bool {
+        let is_rare = || (self.silent(now).as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
+        let is_sought = || self.silent(now) < LONG || is_rare();
+        match self.epoch {
+            Some(_) => self.is_doubted(now),
+            None if self.link.is_relayed() => {
+                (self.is_asked() || self.awaits_ack() && now.since(self.owed) >= PATIENCE) && is_sought()
+            }
+            None => {
+                let lost = if self.is_lost { self.lost } else { self.missed };
+                self.awaits_ack() && now.since(lost) >= PATIENCE && is_sought()
+            }
+        }
     }
 }
 
@@ -118,16 +135,42 @@ pub struct Contacts {
     pub(crate) hosts: BTreeMap<PeerId, Contact>,
     unacknowledged: BTreeSet<PeerId>,
     out: Vec<Effect>,
+    relayed: Vec<Relayed>,
+}
+
+/// A frame to be relayed to a host.
+pub struct Relayed {
+    pub to: PeerId,
+    pub lives: Lives,
+    pub frame: Vec<u8>,
 }
 
 impl Contacts {
     pub fn new(process: u64, versions: Versions) -> Self {
-        Self { process, versions, links: 0, hosts: BTreeMap::new(), unacknowledged: BTreeSet::new(), out: Vec::new() }
+        Self {
+            process,
+            versions,
+            links: 0,
+            hosts: BTreeMap::new(),
+            unacknowledged: BTreeSet::new(),
+            out: Vec::new(),
+            relayed: Vec::new(),
+        }
     }
 
-    fn post(&mut self, to: PeerId, epoch: u64, frame: &Frame) {
-        let version = self.hosts.get(&to).map_or(self.versions.min, |contact| contact.version);
-        self.out.push(Effect::Send { to, epoch, bytes: encode(frame, version, self.versions) });
+    fn post(&mut self, to: PeerId, frame: &Frame) {
+        let Some(contact) = self.hosts.get(&to) else { return };
+        let bytes = encode(frame, contact.version, self.versions);
+        match contact.epoch {
+            Some(epoch) => self.out.push(Effect::Send { to, epoch, bytes }),
+            None => self.relayed.push(Relayed { to, lives: contact.link.lives(), frame: bytes }),
+        }
+    }
+
+    /// Ends the connection to a host, if there is one.
+    pub fn end(&mut self, peer: PeerId, why: Parting) {
+        let epoch = self.get(peer).and_then(|contact| contact.epoch);
+        self.out.extend(epoch.map(|epoch| Effect::HangUp { peer, epoch, why }));
     }
 
     pub fn all(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
@@ -165,7 +208,7 @@ impl Contacts {
         self.hosts.entry(host).or_insert_with(|| Contact {
             address: String::new(),
             epoch: None,
-            relayed: None,
+            via: None,
             since: now,
             lost: now,
             missed: now,
@@ -188,17 +231,18 @@ impl Contacts {
         self.make_room(host);
         let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
-        (contact.relayed, contact.used, contact.last_received) = (None, now, now);
+        (contact.via, contact.used, contact.last_received) = (None, now, now);
         (contact.let_go, contact.is_let_go, contact.is_lost) = (false, false, false);
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
-        self.post(host, epoch, &hello);
+        self.post(host, &hello);
     }
 
     /// Makes room if the table is full: one machine can have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
-            let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.awaits_ack());
+            let is_gone = |contact: &Contact| !contact.is_connected() && !contact.awaits_ack();
+            let gone = self.all().filter(|(_, contact)| contact.epoch.is_none() && is_gone(contact));
             if let Some((host, _)) = gone.min_by_key(|(_, contact)| contact.since) {
                 self.drop_host(host);
             }
@@ -242,47 +286,38 @@ impl Contacts {
         }
     }
 
-    pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
-        if !self.hosts.contains_key(&host) && self.hosts.len() >= MOST_HOSTS {
-            return;
-        }
-        let contact = self.entry(host, now);
-        if contact.epoch.is_none() {
-            (contact.relayed, contact.is_foreign) = (Some(epoch), false);
-            let hello = contact.link.up(ours);
-            self.post(host, epoch, &hello);
-        }
-    }
-
-    pub fn relayed_down(&mut self, host: PeerId, epoch: u64, now: Time) {
-        if let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.relayed == Some(epoch)) {
-            (contact.relayed, contact.lost, contact.missed) = (None, now, now);
-            contact.link.down();
-        }
-    }
-
+    /// Returns the hosts with unacknowledged messages that are not relayed.
     pub fn awaited(&self) -> Vec<PeerId> {
-        let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.awaits_ack();
+        let is_awaited = |(_, contact): &(PeerId, &Contact)| !contact.link.is_relayed() && contact.awaits_ack();
         self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
-    /// Returns whether to relay to an awaited host. One that was never met, or let go, is dialled first, which is as
-    /// fast.
-    pub fn is_due(&self, host: PeerId, now: Time) -> bool {
-        let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.awaits_ack());
-        contact.is_some_and(|contact| {
-            let lost = if contact.is_lost { contact.lost } else { contact.missed };
-            let sought = now.since(contact.missed);
-            let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
-            match contact.epoch {
-                Some(_) => contact.is_doubted(now),
-                None => now.since(lost) >= PATIENCE && (sought < LONG || is_rare),
+    /// Asks silent hosts via the leader, if `is_looking`. Returns whether any answer is missing.
+    pub fn ask_via_leader(&mut self, is_looking: bool, now: Time) -> bool {
+        let (mut due, mut is_waiting) = (Vec::new(), false);
+        for (host, contact) in &mut self.hosts {
+            let is_well = contact.epoch.is_some() && !contact.is_doubted(now);
+            let is_over = !contact.link.is_relayed() || contact.link.asked() >= MOST_ASKED;
+            if is_well || is_over && !contact.awaits_ack() {
+                contact.link.stop_asking(); // A late answer must not end a connection.
             }
-        })
+            if contact.link.is_relayed() && contact.link.asked() >= MOST_ASKED {
+                (contact.lost, contact.missed) = (now, now);
+                contact.link.down();
+            }
+            if is_looking && contact.is_due(now) {
+                let hello = contact.link.ask();
+                let frame = encode(&hello, contact.version, self.versions);
+                due.push(Relayed { to: *host, lives: contact.link.lives(), frame });
+            }
+            is_waiting |= contact.awaits_ack() || contact.is_asked();
+        }
+        self.relayed.append(&mut due);
+        is_waiting
     }
 
-    pub fn is_well(&self, host: PeerId, now: Time) -> bool {
-        self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
+    pub fn is_due(&self, host: PeerId, now: Time) -> bool {
+        self.get(host).is_some_and(|contact| contact.is_due(now))
     }
 
     /// Returns whether to probe a host: nothing was received for this long, and no message is unacknowledged.
@@ -305,7 +340,7 @@ impl Contacts {
         now: Time,
         update: &mut Vec<Update>,
     ) {
-        let is_received = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
+        let is_received = |contact: &&mut Contact| contact.epoch == Some(epoch) && !contact.is_foreign;
         let Some(contact) = self.hosts.get_mut(&host).filter(is_received) else { return };
         contact.last_received = now;
         let (frame, version) = match decode(bytes, self.versions) {
@@ -321,8 +356,41 @@ impl Contacts {
                 return self.hang_up(host, Update::Foreign(host, theirs), update);
             }
         }
-        let mut again = Vec::new();
-        match contact.link.on_frame(frame, &mut again) {
+        let mut out = Vec::new();
+        let before = contact.link.retained.len();
+        let received = contact.link.on_frame(frame, &mut out);
+        self.on_received(host, received, before, now, update);
+        out.iter().for_each(|frame| self.post(host, frame));
+    }
+
+    /// Handles a frame of a host without a connection, relayed by another one, with its version.
+    pub fn on_relayed(
+        &mut self,
+        (from, via): (PeerId, PeerId),
+        lives: Lives,
+        (frame, version): (Frame, u16),
+        now: Time,
+        update: &mut Vec<Update>,
+    ) {
+        if !self.hosts.contains_key(&from) && self.hosts.len() >= MOST_HOSTS {
+            return;
+        }
+        let contact = self.entry(from, now);
+        if contact.link.is_late(lives) {
+            return;
+        }
+        (contact.via, contact.version, contact.last_received) = (Some(via), version, now);
+        let mut out = Vec::new();
+        let before = contact.link.retained.len();
+        let met = contact.link.meet(lives.sender).unwrap_or(Received::Nothing);
+        let received = contact.link.on_relayed(lives.receiver, frame, &mut out);
+        self.on_received(from, met, before, now, update);
+        self.on_received(from, received, before, now, update);
+        out.iter().for_each(|frame| self.post(from, frame));
+    }
+
+    fn on_received(&mut self, host: PeerId, received: Received, before: usize, now: Time, update: &mut Vec<Update>) {
+        match received {
             Received::Nothing => {}
             Received::Body(body) => update.push(Update::Message(host, body)),
             Received::Hello => update.push(Update::Met(host)),
@@ -336,18 +404,22 @@ impl Contacts {
             Received::Forgotten { lost } => {
                 update.push(Update::Notice(Notice::Broken { host, messages: lost.len() }));
                 update.push(Update::Lost { host, bodies: lost, goes_on: true });
-                self.out.push(Effect::HangUp(host, Parting::Nonsense));
+                self.end(host, Parting::Nonsense);
             }
             Received::Unexpected(why) => {
                 update.push(Update::Notice(Notice::Unexpected(why)));
-                self.out.push(Effect::HangUp(host, Parting::Nonsense));
+                self.end(host, Parting::Nonsense);
             }
         }
-        again.iter().for_each(|frame| self.post(host, epoch, frame));
-        if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() > 0) {
+        let Some(contact) = self.hosts.get_mut(&host) else { return };
+        if contact.link.retained.len() < before {
+            contact.owed = now;
+        }
+        let unacknowledged = contact.link.unacknowledged();
+        if unacknowledged > 0 {
             self.unacknowledged.insert(host);
         }
-        if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() >= ACK_EVERY) {
+        if unacknowledged >= ACK_EVERY {
             self.ack(host);
         }
     }
@@ -357,7 +429,7 @@ impl Contacts {
             contact.is_foreign = true;
             contact.link.down();
         }
-        self.out.push(Effect::HangUp(host, Parting::Nonsense));
+        self.end(host, Parting::Nonsense);
         update.push(why);
     }
 
@@ -375,28 +447,27 @@ impl Contacts {
             return true;
         }
         let contact = self.entry(to, now);
-        let (epoch, way) = (contact.epoch, contact.way());
+        let is_connected = contact.epoch.is_some();
         if !contact.link.awaits_ack() {
             (contact.missed, contact.owed) = (now, now);
         }
-        match (contact.link.send(body), way) {
-            (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),
-            (Ok(_), _) => {}
-            (Err(lost), _) => {
+        match contact.link.send(body) {
+            Ok(Some(frame)) => self.post(to, &frame),
+            Ok(None) => {}
+            Err(lost) => {
                 update.push(Update::Notice(Notice::Broken { host: to, messages: lost.len() }));
                 update.push(Update::Lost { host: to, bodies: lost, goes_on: true });
-                self.out.push(Effect::HangUp(to, Parting::Nonsense));
+                self.end(to, Parting::Nonsense);
             }
         }
-        epoch.is_some()
+        is_connected
     }
 
     /// Sends an unreliable message. `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
-        let way = if by_any_way { contact.way() } else { contact.epoch };
-        if let (Some(frame), Some(epoch)) = (contact.link.loose(body), way) {
-            self.post(to, epoch, &frame);
+        if let Some(frame) = contact.link.loose(body).filter(|_| by_any_way || contact.epoch.is_some()) {
+            self.post(to, &frame);
         }
     }
 
@@ -409,20 +480,13 @@ impl Contacts {
     }
 
     fn ack(&mut self, host: PeerId) {
-        let Some(contact) = self.hosts.get_mut(&host) else { return };
-        if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.way()) {
-            self.post(host, epoch, &frame);
+        if let Some(frame) = self.hosts.get_mut(&host).and_then(|contact| contact.link.ack()) {
+            self.post(host, &frame);
         }
     }
 
-    pub fn take_relayed(&mut self) -> Vec<Effect> {
-        let hosts = &self.hosts;
-        let goes_by_others = |effect: &mut Effect| match effect {
-            Effect::Send { epoch, .. } => is_relayed(*epoch),
-            Effect::HangUp(host, _) => hosts.get(host).is_some_and(Contact::is_relayed),
-            _ => false,
-        };
-        self.out.extract_if(.., goes_by_others).collect()
+    pub fn take_relayed(&mut self) -> Vec<Relayed> {
+        std::mem::take(&mut self.relayed)
     }
 
     pub fn hand_out(&mut self, out: &mut Vec<Effect>) -> u64 {
@@ -433,7 +497,8 @@ impl Contacts {
 
     pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
-            contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
+            let last = contact.since.max(contact.last_received);
+            contact.epoch.is_none() && !is_member(*host) && now.since(last) >= long
         };
         let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
         gone.into_iter().for_each(|host| self.drop_host(host));
@@ -448,50 +513,46 @@ impl Contacts {
         self.hosts.len()
     }
 
-    pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
+    pub fn check(&self) {
         for host in &self.unacknowledged {
             assert!(self.hosts.contains_key(host), "an acknowledgement to {host} is due, which is forgotten");
         }
         for (host, contact) in &self.hosts {
-            if let Some(epoch) = contact.relayed {
-                assert!(contact.epoch.is_none(), "{host} has both a direct and a relayed connection");
-                assert!(is_up(*host, epoch), "{host} has a relayed connection that is over");
-            }
+            let is_connected = contact.epoch.is_some();
+            assert!(!is_connected || !contact.link.is_relayed(), "{host} is connected, and its link is relayed");
             assert!(
-                !contact.epoch.is_some_and(is_relayed),
-                "a direct connection to {host} has an epoch of relayed ones"
-            );
-            assert!(
-                contact.way().is_some() || !contact.link.is_open(),
+                is_connected || contact.link.is_relayed() || !contact.link.is_open(),
                 "the link to {host} is open without a connection"
             );
         }
-        let detours = |effect: &Effect| matches!(effect, Effect::Send { epoch, .. } if is_relayed(*epoch));
-        assert!(!self.out.iter().any(detours), "a relayed packet is passed to the transport");
+        assert!(self.relayed.is_empty(), "frames are relayed in the step that makes them");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::link::Life;
 
     const HOST: PeerId = PeerId::new(2);
-    const RELAYED: u64 = 1 << 63;
-
     impl Contacts {
         /// Breaks a link, as if its buffer were full.
         pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
             let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
             update.push(Update::Lost { host, bodies, goes_on });
-            self.out.push(Effect::HangUp(host, Parting::Nonsense));
+            self.end(host, Parting::Nonsense);
         }
     }
 
+    /// Returns contacts with one host, whose link is relayed.
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(7, Versions::OURS);
-        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
-        contacts.take_relayed();
-        contacts.check(|host, epoch| (host, epoch) == (HOST, RELAYED));
+        contacts.entry(HOST, Time::ZERO);
+        let theirs = Life { process: 3, part: 0 };
+        let lives = Lives { sender: theirs, receiver: Some(contacts.hosts[&HOST].link.lives().sender) };
+        contacts.on_relayed((HOST, HOST), lives, (Frame::Ack { has: 0 }, 1), Time::ZERO, &mut Vec::new());
+        contacts.check();
+        assert!(contacts.hosts[&HOST].is_connected());
         contacts
     }
 
@@ -499,9 +560,8 @@ mod tests {
     fn forgotten_host_leaves_no_state() {
         let mut contacts = contacts();
         contacts.unacknowledged.insert(HOST);
-        contacts.relayed_down(HOST, RELAYED, Time::ZERO);
         contacts.forget(|_| false, Time::ZERO, Span::ZERO);
-        contacts.check(|_, _| false);
+        contacts.check();
         assert!(contacts.hosts.is_empty() && !contacts.wants_acks());
     }
 
@@ -510,36 +570,22 @@ mod tests {
     fn acknowledgement_to_an_unknown_host_panics() {
         let mut contacts = contacts();
         contacts.unacknowledged.insert(PeerId::new(3));
-        contacts.check(|_, _| true);
+        contacts.check();
     }
 
     #[test]
-    #[should_panic(expected = "has a relayed connection that is over")]
-    fn relayed_contact_without_a_connection_panics() {
-        contacts().check(|_, _| false);
-    }
-
-    #[test]
-    #[should_panic(expected = "both a direct and a relayed connection")]
+    #[should_panic(expected = "is connected, and its link is relayed")]
     fn connected_and_relayed_contact_panics() {
         let mut contacts = contacts();
         contacts.hosts.get_mut(&HOST).unwrap().epoch = Some(1);
-        contacts.check(|_, _| true);
+        contacts.check();
     }
 
     #[test]
-    #[should_panic(expected = "has an epoch of relayed ones")]
-    fn transport_epoch_in_the_relayed_range_panics() {
+    #[should_panic(expected = "in the step that makes them")]
+    fn unsent_relayed_frame_panics() {
         let mut contacts = contacts();
-        contacts.up(HOST, RELAYED + 1, String::new(), None, Time::ZERO);
-        contacts.check(|_, _| true);
-    }
-
-    #[test]
-    #[should_panic(expected = "is passed to the transport")]
-    fn relayed_packet_for_the_transport_panics() {
-        let mut contacts = contacts();
-        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
-        contacts.check(|_, _| true);
+        contacts.send(HOST, vec![1], Time::ZERO, &mut Vec::new());
+        contacts.check();
     }
 }

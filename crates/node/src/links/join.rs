@@ -106,7 +106,6 @@ impl Node {
         match event {
             NetEvent::Up { peer, epoch, address } => {
                 self.membership.on_found(&address, peer);
-                self.relay.forget(peer);
                 let ours = self.session_state.cluster();
                 self.contacts.up(peer, epoch, address, ours, self.now);
             }
@@ -255,12 +254,12 @@ impl Node {
             return;
         }
         let (here, there) = (ours.to_string(), theirs.to_string());
-        let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
-        self.incidents.meet(other);
+        let other = Error::OtherCluster { peer: host, address, ours: here, theirs: there };
+        self.incidents.meet(other.clone());
         if self.incidents.meet_foreign(host, theirs) {
             self.notice(match is_recovered {
                 true => Notice::Recovered { host, ours, theirs },
-                false => Notice::OtherCluster { host, address, ours, theirs },
+                false => Notice::Problem(other),
             });
         }
     }
@@ -278,11 +277,10 @@ impl Node {
     fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {
         let (ours, contact) = (self.config.versions, self.contacts.get(host));
         let address = contact.map(|contact| contact.address.clone()).unwrap_or_default();
-        let other = Notice::OtherVersion { host, address: address.clone(), ours, theirs };
-        let (here, there) = (ours.to_string(), theirs.to_string());
-        let error = Error::OtherVersion { peer: host, address, ours: here, theirs: there };
-        if self.incidents.meet(error) {
-            self.notice(other);
+        let (ours, theirs) = (ours.to_string(), theirs.to_string());
+        let error = Error::OtherVersion { peer: host, address, ours, theirs };
+        if self.incidents.meet(error.clone()) {
+            self.notice(Notice::Problem(error));
         }
     }
 

@@ -1,7 +1,7 @@
-//! Reliable links: messages between two live processes arrive exactly once and in order, over successive connections.
+//! The link between two hosts: messages between two live processes arrive at most once and in order, over successive
+//! connections or relayed. It has the only numbers, acknowledgements and retransmissions between peers.
 //!
-//! A lost token cannot be recovered without a new generation, so messages lost with a connection are retransmitted on
-//! the next one:
+//! A lost token cannot be recovered without a new generation, so lost messages are retransmitted:
 //!
 //! ```text
 //!   A                                   B
@@ -16,8 +16,26 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted
-//! to the old process are lost, since it may have acted on them; others go to the new process. A link that exceeds its
+//! **Paths.** A connection delivers frames in order and loses only its last ones: anything else is a violation. Relayed
+//! frames ([`relay`](super::relay)) may be lost, duplicated, late or out of order, so each names the *lives* of both
+//! ends, and there is nothing to open or to close:
+//!
+//! ```text
+//!   A                                   B
+//!   │ hello                              │      asks, at every beat while a message is unacknowledged
+//!   ├───────────────────────────────────►│
+//!   │                                ack │      answers: from here on, both know the lives
+//!   │◄───────────────────────────────────┤
+//!   │ data 2 ✂   data 3                  │
+//!   ├───────────────────────────────────►│ 2 is missing: 3 is dropped, and B asks
+//!   │                              hello │
+//!   │◄───────────────────────────────────┤
+//!   │ ack   data 2   data 3              │
+//!   ├───────────────────────────────────►│
+//! ```
+//!
+//! **Lives.** A restarted process has lost its state, which a higher *life* shows. Messages that were transmitted to
+//! the old process are lost, since it may have acted on them; others go to the new process. A link that exceeds its
 //! buffer *breaks*: it starts a new life by itself. Lost messages are returned to the caller, which requests another
 //! generation.
 
@@ -31,10 +49,17 @@ use crate::testing::mutation::{Mutation, makes};
 /// A process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
-    /// Unique among the processes of this peer.
+    /// Higher than that of every earlier process of this peer.
     pub process: u64,
     /// Increases whenever the process restarts the link.
     pub part: u64,
+}
+
+/// The two ends of a relayed frame, as its sender knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lives {
+    pub sender: Life,
+    pub receiver: Option<Life>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +79,7 @@ pub enum Frame {
         #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
-    /// An acknowledgement, if there is no `Data` to carry it.
+    /// An acknowledgement, if there is no `Data` to carry it. Also the answer to a relayed hello.
     Ack { has: u64 },
     Loose {
         #[serde(with = "crate::bytes")]
@@ -85,6 +110,7 @@ pub enum Received {
 /// Unacknowledged messages and bytes: more than requests of all clients at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
+const UNSENT: &str = "an acknowledgement of messages that were never sent";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -92,6 +118,8 @@ enum Stage {
     Closed,
     Greeting,
     Open,
+    /// Relayed, and both ends know each other's life.
+    Relayed,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +136,8 @@ pub struct Link {
     has: u64,
     /// … and acknowledged.
     acked: u64,
+    /// Relayed hellos since the last answer to one.
+    asked: u32,
 }
 
 impl Link {
@@ -128,12 +158,17 @@ impl Link {
             bytes: 0,
             has: 0,
             acked: 0,
+            asked: 0,
         }
     }
 
     /// Starts a connection with the returned hello.
     pub fn up(&mut self, cluster: Option<ClusterId>) -> Frame {
-        self.stage = Stage::Greeting;
+        (self.stage, self.asked) = (Stage::Greeting, 0);
+        self.hello(cluster)
+    }
+
+    fn hello(&self, cluster: Option<ClusterId>) -> Frame {
         Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)), cluster }
     }
 
@@ -141,9 +176,32 @@ impl Link {
         self.stage = Stage::Closed;
     }
 
-    /// Returns whether both sides have sent a hello.
+    /// Returns a hello to be relayed, which the other side answers.
+    pub fn ask(&mut self) -> Frame {
+        self.asked = self.asked.saturating_add(1);
+        self.hello(None)
+    }
+
+    pub fn stop_asking(&mut self) {
+        self.asked = 0;
+    }
+
+    /// Returns the number of relayed hellos since the last answer to one.
+    pub fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    pub fn lives(&self) -> Lives {
+        Lives { sender: self.mine, receiver: self.theirs }
+    }
+
+    /// Returns whether both sides have received a hello, or relayed frames.
     pub fn is_open(&self) -> bool {
-        self.stage == Stage::Open
+        matches!(self.stage, Stage::Open | Stage::Relayed)
+    }
+
+    pub fn is_relayed(&self) -> bool {
+        self.stage == Stage::Relayed
     }
 
     pub fn awaits_ack(&self) -> bool {
@@ -158,7 +216,7 @@ impl Link {
         }
         self.sent += 1;
         self.bytes += body.len();
-        let frame = (self.stage == Stage::Open).then(|| self.data(self.sent, body.clone()));
+        let frame = self.is_open().then(|| self.data(self.sent, body.clone()));
         self.retained.push_back(body);
         if frame.is_some() {
             (self.acked, self.gone_out) = (self.has, self.sent);
@@ -174,7 +232,7 @@ impl Link {
     }
 
     pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
-        (self.stage == Stage::Open).then_some(Frame::Loose { body })
+        self.is_open().then_some(Frame::Loose { body })
     }
 
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
@@ -186,7 +244,7 @@ impl Link {
     }
 
     pub fn ack(&mut self) -> Option<Frame> {
-        if self.stage != Stage::Open || self.acked == self.has {
+        if !self.is_open() || self.acked == self.has {
             return None;
         }
         self.acked = self.has;
@@ -197,25 +255,18 @@ impl Link {
         self.has - self.acked
     }
 
-    /// Retransmissions are appended to `out`.
+    /// Handles a frame of the current connection. Retransmissions are appended to `out`.
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Received {
         match (self.stage, frame) {
-            (Stage::Closed, _) => Received::Nothing,
+            (Stage::Closed | Stage::Relayed, _) => Received::Nothing,
             (Stage::Greeting, Frame::Hello { life, has, .. }) => self.on_hello(life, has, out),
             (Stage::Greeting, _) => self.close("a message before a hello"),
             (Stage::Open, Frame::Hello { .. }) => self.close("a second hello"),
             (Stage::Open, Frame::Loose { body }) => Received::Body(body),
-            (Stage::Open, Frame::Ack { has }) => match self.confirm(has) {
-                true => Received::Nothing,
-                false => self.close("an acknowledgement of messages that were never sent"),
-            },
-            (Stage::Open, Frame::Data { number, has, body }) => {
-                if !self.confirm(has) {
-                    return self.close("an acknowledgement of messages that were never sent");
-                }
-                if number != self.has + 1 {
-                    return self.close("a message is missing");
-                }
+            (Stage::Open, Frame::Ack { has } | Frame::Data { has, .. }) if !self.confirm(has) => self.close(UNSENT),
+            (Stage::Open, Frame::Ack { .. }) => Received::Nothing,
+            (Stage::Open, Frame::Data { number, .. }) if number != self.has + 1 => self.close("a message is missing"),
+            (Stage::Open, Frame::Data { number, body, .. }) => {
                 self.has = number;
                 Received::Body(body)
             }
@@ -223,17 +274,7 @@ impl Link {
     }
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Received {
-        let received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
-            let unsent = self.take_unsent();
-            let lost = self.retained.drain(..).collect();
-            *self = Self::of(self.mine);
-            (self.sent, self.bytes) = (unsent.len() as u64, unsent.iter().map(Vec::len).sum());
-            self.retained = unsent.into();
-            Received::NewLife { lost, is_same: theirs.process == life.process }
-        } else {
-            Received::Hello
-        };
-        self.theirs = Some(life);
+        let received = self.meet(life).unwrap_or(Received::Hello);
         // It would wait for messages that we have discarded, on every connection.
         let confirmed = self.sent - self.retained.len() as u64;
         if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
@@ -243,15 +284,79 @@ impl Link {
             && mine == self.mine
             && !self.confirm(has)
         {
-            return self.close("an acknowledgement of messages that were never sent");
+            return self.close(UNSENT);
         }
         self.stage = Stage::Open;
         self.acked = self.has; // The hello has acknowledged them.
+        self.retransmit(out);
+        received
+    }
+
+    /// Handles the life of the other side; its messages are numbered from 1 in each.
+    pub fn meet(&mut self, life: Life) -> Option<Received> {
+        let theirs = self.theirs.replace(life).filter(|theirs| *theirs != life)?;
+        let unsent = self.take_unsent();
+        let lost = self.retained.drain(..).collect();
+        *self = Self { theirs: self.theirs, ..Self::of(self.mine) };
+        (self.sent, self.bytes) = (unsent.len() as u64, unsent.iter().map(Vec::len).sum());
+        self.retained = unsent.into();
+        Some(Received::NewLife { lost, is_same: theirs.process == life.process })
+    }
+
+    /// Returns whether a relayed frame is of an earlier life.
+    pub fn is_late(&self, lives: Lives) -> bool {
+        self.theirs.is_some_and(|theirs| theirs > lives.sender)
+    }
+
+    /// Handles a relayed frame of the life that was met last, to the given life of this side. Answers and
+    /// retransmissions are appended to `out`.
+    pub fn on_relayed(&mut self, to: Option<Life>, frame: Frame, out: &mut Vec<Frame>) -> Received {
+        if to != Some(self.mine) {
+            // The other side learns this life from any frame, and answers a hello.
+            out.push(match frame {
+                Frame::Ack { .. } => self.ask(),
+                _ => Frame::Ack { has: self.has },
+            });
+            return Received::Nothing;
+        }
+        let (Frame::Hello { has: Some((_, has)), .. } | Frame::Ack { has } | Frame::Data { has, .. }) = frame else {
+            return match frame {
+                Frame::Loose { body } => Received::Body(body),
+                _ => Received::Nothing,
+            };
+        };
+        if !self.confirm(has) {
+            return self.close(UNSENT);
+        }
+        let is_new = !self.is_relayed();
+        self.stage = Stage::Relayed;
+        let is_hello = matches!(frame, Frame::Hello { .. });
+        if is_hello {
+            self.acked = self.has;
+            out.push(Frame::Ack { has: self.has });
+        }
+        let is_answer = matches!(frame, Frame::Ack { .. }) && std::mem::take(&mut self.asked) > 0;
+        if is_new || is_hello || is_answer {
+            self.retransmit(out);
+        }
+        match frame {
+            Frame::Data { number, body, .. } if number == self.has + 1 => {
+                self.has = number;
+                Received::Body(body)
+            }
+            Frame::Data { number, .. } if number > self.has && self.asked == 0 => {
+                out.push(self.ask());
+                Received::Nothing
+            }
+            _ => Received::Nothing,
+        }
+    }
+
+    fn retransmit(&mut self, out: &mut Vec<Frame>) {
         self.gone_out = self.sent;
         let first = self.sent - self.retained.len() as u64 + 1;
         let again = self.retained.len().saturating_sub(usize::from(makes(Mutation::Resend)));
         out.extend((first..).zip(&self.retained).take(again).map(|(number, body)| self.data(number, body.clone())));
-        received
     }
 
     /// Drops the first `has` messages. Returns false if fewer were sent.
@@ -278,235 +383,4 @@ impl Link {
 }
 
 #[cfg(test)]
-mod tests {
-    use peerlock_types::Rng;
-
-    use super::*;
-
-    struct End {
-        link: Link,
-        wire: VecDeque<Frame>,
-        said: u64,
-        received: Vec<u64>,
-    }
-
-    impl End {
-        fn new(process: u64) -> Self {
-            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, received: Vec::new() }
-        }
-
-        fn say(&mut self) {
-            self.said += 1;
-            let frame = self.link.send(self.said.to_be_bytes().to_vec()).expect("there is room");
-            self.wire.extend(frame);
-        }
-    }
-
-    struct Pair {
-        ends: [End; 2],
-        up: bool,
-    }
-
-    impl Pair {
-        fn new() -> Self {
-            Self { ends: [End::new(1), End::new(2)], up: false }
-        }
-
-        fn up(&mut self) {
-            self.up = true;
-            for end in &mut self.ends {
-                let hello = end.link.up(None);
-                end.wire.push_back(hello);
-            }
-        }
-
-        fn cut(&mut self) {
-            self.up = false;
-            for end in &mut self.ends {
-                end.link.down();
-                end.wire.clear();
-            }
-        }
-
-        fn deliver(&mut self, from: usize) -> Option<Received> {
-            let frame = self.ends[from].wire.pop_front()?;
-            let to = &mut self.ends[1 - from];
-            let mut out = Vec::new();
-            let received = to.link.on_frame(frame, &mut out);
-            to.wire.extend(out);
-            if let Received::Body(body) = &received {
-                to.received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
-            }
-            Some(received)
-        }
-
-        fn finish(&mut self) {
-            if !self.up {
-                self.up();
-            }
-            while self.deliver(0).is_some() || self.deliver(1).is_some() {}
-            for end in &mut self.ends {
-                end.wire.extend(end.link.ack());
-            }
-            while self.deliver(0).is_some() || self.deliver(1).is_some() {}
-        }
-
-        fn check(&self) {
-            for (from, to) in [(0, 1), (1, 0)] {
-                assert_eq!(self.ends[to].received, (1..=self.ends[from].said).collect::<Vec<_>>(), "{from} to {to}");
-                assert_eq!(self.ends[from].link.retained.len(), 0);
-            }
-        }
-    }
-
-    #[test]
-    fn messages_survive_cuts_at_every_pair_of_points() {
-        const STEPS: usize = 40;
-        for first in 0..STEPS {
-            for second in first..STEPS {
-                let mut pair = Pair::new();
-                for step in 0..STEPS {
-                    if step == first || step == second {
-                        pair.cut();
-                    }
-                    match step % 5 {
-                        0 if !pair.up => pair.up(),
-                        0 | 1 => pair.ends[step % 2].say(),
-                        2 => pair.ends[1].say(),
-                        3 => _ = pair.deliver(step % 2),
-                        _ => _ = (pair.deliver(0), pair.deliver(1)),
-                    }
-                }
-                pair.finish();
-                pair.check();
-            }
-        }
-    }
-
-    #[test]
-    fn messages_survive_random_cuts() {
-        for seed in 0..300 {
-            let mut rng = Rng::new(seed);
-            let mut pair = Pair::new();
-            for _ in 0..400 {
-                let end = rng.below(2) as usize;
-                match rng.below(12) {
-                    0 => pair.cut(),
-                    1 if !pair.up => pair.up(),
-                    2..=5 => pair.ends[end].say(),
-                    6 => {
-                        let ack = pair.ends[end].link.ack();
-                        pair.ends[end].wire.extend(ack);
-                    }
-                    _ => {
-                        let received = pair.deliver(end);
-                        assert!(
-                            !matches!(received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
-                            "seed {seed}: {received:?}"
-                        );
-                    }
-                }
-            }
-            pair.finish();
-            pair.check();
-        }
-    }
-
-    #[test]
-    fn new_life_receives_only_untransmitted_messages() {
-        let mut pair = Pair::new();
-        pair.up();
-        pair.ends[0].say();
-        pair.finish();
-        pair.ends[0].say();
-        pair.cut();
-        pair.ends[0].say();
-        pair.ends[1] = End::new(3);
-        pair.up();
-        _ = pair.deliver(0);
-        let Some(Received::NewLife { lost, is_same: false }) = pair.deliver(1) else { panic!("it is another process") };
-        assert_eq!(lost, [2u64.to_be_bytes()]);
-        pair.ends[0].say();
-        pair.ends[1].say();
-        pair.finish();
-        assert_eq!((&pair.ends[0].received[..], &pair.ends[1].received[..]), (&[1][..], &[3, 4][..]));
-    }
-
-    #[test]
-    fn full_link_breaks_and_restarts() {
-        let mut pair = Pair::new();
-        pair.up();
-        pair.finish();
-        pair.ends[1].say();
-        pair.finish();
-        pair.cut();
-        (0..MAX_RETAINED).for_each(|_| pair.ends[0].say());
-        let Err(lost) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
-        assert_eq!(lost.len(), MAX_RETAINED + 1);
-        pair.ends[0].say();
-        pair.ends[1].say();
-        pair.up();
-        _ = pair.deliver(1);
-        assert_eq!(
-            pair.deliver(0),
-            Some(Received::NewLife { lost: Vec::new(), is_same: true }),
-            "the other side receives the new life"
-        );
-        pair.ends[1].say();
-        pair.finish();
-        assert_eq!(pair.ends[1].received, [MAX_RETAINED as u64 + 1]);
-        assert_eq!(pair.ends[0].received, [1, 2, 3]);
-    }
-
-    #[test]
-    fn peer_that_lost_acknowledged_messages_gets_a_new_life() {
-        let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());
-        let mut link = Link::new(1, 0);
-        let hello = |has| Frame::Hello { life: theirs, has, cluster: None };
-        let Frame::Hello { life: mine, .. } = link.up(None) else { panic!("it begins with a hello") };
-        assert_eq!(link.on_frame(hello(None), &mut out), Received::Hello);
-        link.send(vec![1]).expect("there is room");
-        link.on_frame(Frame::Ack { has: 1 }, &mut out);
-        link.send(vec![2]).expect("there is room");
-        link.down();
-        link.up(None);
-        let received = link.on_frame(hello(Some((mine, 0))), &mut out);
-        assert_eq!((received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
-        let Frame::Hello { life, .. } = link.up(None) else { panic!("it begins with a hello") };
-        assert!(life > mine, "another life");
-        link.on_frame(hello(Some((mine, 0))), &mut out);
-        let next = link.send(vec![3]).expect("there is room");
-        assert_eq!(next, Some(Frame::Data { number: 1, has: 0, body: vec![3] }));
-    }
-
-    #[test]
-    fn protocol_violation_closes_the_connection() {
-        let hello = Frame::Hello { life: Life { process: 2, part: 0 }, has: None, cluster: None };
-        let data = |number, has| Frame::Data { number, has, body: vec![] };
-        for frames in [
-            vec![data(1, 0)],
-            vec![Frame::Ack { has: 0 }],
-            vec![hello.clone(), hello.clone()],
-            vec![hello.clone(), data(2, 0)],
-            vec![hello.clone(), data(1, 0), data(1, 0)],
-            vec![hello.clone(), data(1, 1)],
-            vec![hello.clone(), Frame::Ack { has: 1 }],
-            vec![Frame::Hello {
-                life: Life { process: 2, part: 0 },
-                has: Some((Life { process: 1, part: 0 }, 1)),
-                cluster: None,
-            }],
-        ] {
-            let mut link = Link::new(1, 0);
-            link.up(None);
-            let received: Vec<Received> =
-                frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
-            assert!(matches!(received.last(), Some(Received::Unexpected(_))), "{frames:?}: {received:?}");
-            assert_eq!(
-                link.on_frame(data(2, 0), &mut Vec::new()),
-                Received::Nothing,
-                "the rest of the connection is ignored"
-            );
-        }
-    }
-}
+mod tests;

@@ -72,7 +72,9 @@ fn two_clusters_refuse_each_other_with_both_ids() {
     (0..3).for_each(|_| world.run(Span::from_secs(2)));
     for (number, ours, theirs) in [(1, CLUSTER, OTHER), (2, OTHER, CLUSTER)] {
         let is_notified = |effect: &&Effect| match effect {
-            Effect::Notice(Notice::OtherCluster { ours: a, theirs: b, .. }) => (*a, *b) == (ours, theirs),
+            Effect::Notice(Notice::Problem(Error::OtherCluster { ours: a, theirs: b, .. })) => {
+                (a, b) == (&ours.to_string(), &theirs.to_string())
+            }
             _ => false,
         };
         assert_eq!(
@@ -263,7 +265,7 @@ fn request_without_quorum_fails_with_missing_voters() {
     assert_eq!(world.ended(3, waits), None);
     world.run(Span::from_secs(30));
     assert!(matches!(world.ended(3, waits), Some(Error::NoMajority { .. })));
-    assert!(world.received(3).iter().any(|it| matches!(it, Effect::Notice(Notice::NoMajority { .. }))));
+    assert!(world.received(3).iter().any(|it| matches!(it, Effect::Notice(Notice::Problem(Error::NoMajority { .. })))));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The number of items that a node stores because of messages of other hosts, for tests of memory bounds.
 
 use crate::links::contacts::Contact;
-use crate::links::relay::Relay;
 use crate::node::Node;
 use crate::query::Survey;
 use crate::takeover::Takeover;
@@ -14,7 +13,7 @@ impl Node {
         let parts: usize = self.parts.parts.values().map(|part| 1 + part.custody.retained(None)).sum();
         let orders = self.orders.revocations.len() + self.orders.removals.len();
         let clusters = self.incidents.foreign.len() + self.incidents.beside.len() + self.others.hosts.len();
-        let hosts = contacts + self.relay.retained() + self.membership.dialled.len() + clusters;
+        let hosts = contacts + self.membership.dialled.len() + clusters;
         let resources = parts + self.parts.rations.len() + self.detached.orphans.len() + self.takeover.retained();
         registry + hosts + resources + self.survey.retained() + orders
     }
@@ -23,13 +22,6 @@ impl Node {
 impl Contact {
     pub fn retained(&self) -> usize {
         self.link.retained.len()
-    }
-}
-
-impl Relay {
-    pub fn retained(&self) -> usize {
-        let it = &self.connections;
-        self.via.len() + it.ends.len() + it.wanted.len() + it.packets.len() + it.changes.len()
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::mem::take;
 
-use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
 use peerlock_node::verb::{Evict, Remove, Resize, SetVoters};
 use peerlock_node::{
     self as node, Answer, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, Setup, TicketId, Ttl, Wait,
@@ -16,9 +15,11 @@ use peerlock_node::{
 use peerlock_registry::Registry;
 use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
+use self::connections::{BEAT, Change, Connections, Segment};
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
+mod connections;
 mod dir;
 
 pub use dir::{Dir, Write};
@@ -68,7 +69,7 @@ pub enum Note {
     Returned(Ticket),
     Resumed(Ticket),
     Removed,
-    OtherCluster(ClusterId, ClusterId),
+    OtherCluster(Error),
     Notice(Notice),
 }
 
@@ -228,7 +229,7 @@ impl Whole {
     ) {
         match effect {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, cx.now),
-            node::Effect::HangUp(peer, _) => self.connections.hang_up(peer, "closed here"),
+            node::Effect::HangUp { peer, .. } => self.connections.hang_up(peer, "closed here"),
             node::Effect::Dial(address) => {
                 if let Some(peer) = peer_at(&address).filter(|peer| *peer != cx.me) {
                     self.connections.want(peer, cx.me, cx.now);
@@ -270,8 +271,8 @@ impl Whole {
             }
             node::Effect::Ended(id, error) => self.on_ended(id, error, out),
             node::Effect::Returned { ticket, note, .. } => self.on_returned(ticket, &note, inputs, out),
-            node::Effect::Notice(Notice::OtherCluster { ours, theirs, .. }) => {
-                out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
+            node::Effect::Notice(Notice::Problem(error @ Error::OtherCluster { .. })) => {
+                out.push(Effect::Note(Note::OtherCluster(error)));
             }
             node::Effect::Notice(Notice::Unexpected(why)) => out.push(Effect::Unexpected { why }),
             node::Effect::NotJoined

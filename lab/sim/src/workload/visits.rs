@@ -349,9 +349,7 @@ impl Workload<Whole> for InVisits {
                 }
                 Ok(())
             }
-            Note::OtherCluster(ours, theirs) => {
-                Err(format!("host {peer} of cluster {ours} has met one of {theirs}: it was founded twice").into())
-            }
+            Note::OtherCluster(error) => Err(format!("host {peer}: the cluster was founded twice: {error}").into()),
         }
     }
 

@@ -4,9 +4,8 @@ use peerlock_protocol::custody::MOST_WAITING;
 
 use super::*;
 use crate::Progress;
-use crate::links::connections::{Packet, Segment};
 use crate::links::contacts::Update;
-use crate::links::link::Frame;
+use crate::links::link::{Frame, Life, Lives};
 use crate::verb::Show;
 use crate::wire::{Body, encode, encode_body};
 
@@ -156,8 +155,8 @@ fn packet_to_its_own_sender_is_dropped() {
     world.spoils = Some((3, Box::new(|bytes| bytes)));
     for (to, from) in [(1, 1), (1, 3), (2, 2)] {
         let from = PeerId::new(from);
-        let packet = Packet { number: 0, answer: 0, segment: Segment::Knock };
-        let body = encode_body(&Body::Relay { from, to: from, packet });
+        let lives = Lives { sender: Life { process: 1, part: 0 }, receiver: None };
+        let body = encode_body(&Body::Relay { from, to: from, lives, frame: Vec::new() });
         world.inject(3, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
     }
     world.run(Span::from_secs(5));

@@ -57,7 +57,7 @@ fn programs_without_a_common_version_refuse_each_other() {
     (0..3).for_each(|_| world.run(Span::from_secs(5)));
     for (number, ours, theirs) in [(1, "1", "2 to 3"), (2, "2 to 3", "1")] {
         let sentence = |effect: &Effect| match effect {
-            Effect::Notice(notice @ Notice::OtherVersion { .. }) => Some(notice.in_words(|host| host.to_string())),
+            Effect::Notice(Notice::Problem(error @ Error::OtherVersion { .. })) => Some(error.to_string()),
             _ => None,
         };
         let said: Vec<String> = world.received(number).iter().filter_map(sentence).collect();

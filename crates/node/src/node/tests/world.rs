@@ -43,6 +43,8 @@ pub(super) struct World {
     pub(super) frozen: BTreeSet<u64>,
     /// A machine whose messages are changed on their way.
     pub(super) spoils: Option<(u64, Spoil)>,
+    /// Returns how many copies of a message arrive.
+    pub(super) loses: Option<Box<dyn FnMut(&[u8]) -> usize>>,
     /// A machine whose messages, in both directions, are recorded.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
@@ -75,6 +77,7 @@ impl World {
             hung_up: BTreeMap::new(),
             frozen: BTreeSet::new(),
             spoils: None,
+            loses: None,
             overheard: None,
             queue: VecDeque::new(),
             keeps: true,
@@ -249,10 +252,13 @@ impl World {
                         {
                             received.push(bytes.clone());
                         }
-                        self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
+                        let copies = self.loses.as_mut().map_or(1, |loses| loses(&bytes));
+                        for bytes in vec![bytes; copies] {
+                            self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
+                        }
                     }
                 }
-                Effect::HangUp(to, why) => {
+                Effect::HangUp { peer: to, why, .. } => {
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if let Some(epoch) = self.up.remove(&pair) {
                         self.hung_up.insert(pair, *why);

@@ -1,6 +1,5 @@
-//! Connections over single packets that may be lost, duplicated or cut off, with the guarantees of a transport
-//! (`Transport` in `peerlock-service`). Two nodes use them through a relaying node (`relay.rs`), and all nodes in the
-//! simulator.
+//! The simulator's transport: connections over packets that may be lost, duplicated or cut off, with the guarantees of
+//! `Transport` in `peerlock-service`.
 //!
 //! ```text
 //!   3                            7
@@ -25,7 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
 
 use peerlock_types::{PeerId, Span, Time};
-use serde::{Deserialize, Serialize};
 
 /// The interval of probes and of attempts to connect.
 pub const BEAT: Span = Span::from_secs(1);
@@ -36,7 +34,7 @@ const REST: Span = Span::from_secs(20);
 const LOST: &str = "a packet was lost";
 
 /// A message between the two ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Chosen by the side that opened it.
     pub number: u64,
@@ -47,7 +45,7 @@ pub struct Packet {
 }
 
 /// The content of a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     /// Asks the receiver to open a connection.
     Knock,
@@ -75,7 +73,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+struct End {
     number: u64,
     answer: u64,
     /// The number by which the node knows it, once established.
@@ -114,37 +112,15 @@ impl End {
 
 #[derive(Debug, Default)]
 pub struct Connections {
-    pub(crate) ends: BTreeMap<PeerId, End>,
-    pub(crate) wanted: BTreeSet<PeerId>,
+    ends: BTreeMap<PeerId, End>,
+    wanted: BTreeSet<PeerId>,
     last: u64,
     epochs: u64,
-    pub(crate) packets: Vec<(PeerId, Packet)>,
-    pub(crate) changes: Vec<Change>,
+    packets: Vec<(PeerId, Packet)>,
+    changes: Vec<Change>,
 }
 
 impl Connections {
-    /// The first connection gets the epoch after this one.
-    pub fn after(epochs: u64) -> Self {
-        Self { epochs, ..Self::default() }
-    }
-
-    /// Returns whether nothing exists, is wanted, or is pending.
-    pub fn is_idle(&self) -> bool {
-        self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
-    }
-
-    pub fn is_settled(&self) -> bool {
-        self.packets.is_empty() && self.changes.is_empty()
-    }
-
-    pub fn has(&self, peer: PeerId) -> bool {
-        self.ends.contains_key(&peer)
-    }
-
-    pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
-        self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
-    }
-
     pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
         self.packets.drain(..)
     }
@@ -163,12 +139,6 @@ impl Connections {
         self.wanted.remove(&peer);
     }
 
-    /// Closes the connection and stops reconnecting.
-    pub fn forget(&mut self, peer: PeerId) {
-        self.wanted.remove(&peer);
-        self.hang_up(peer, "there is a direct connection");
-    }
-
     /// Connects to a peer once.
     pub fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
         if self.ends.contains_key(&peer) {
@@ -180,11 +150,6 @@ impl Connections {
         } else {
             self.packets.push((peer, Packet { number: 0, answer: 0, segment: Segment::Knock }));
         }
-    }
-
-    /// Stops connecting to peers that satisfy the predicate.
-    pub fn give_up(&mut self, is_over: impl Fn(PeerId) -> bool) {
-        self.ends.retain(|peer, end| end.epoch.is_some() || !is_over(*peer));
     }
 
     pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>, now: Time) {
