@@ -20,6 +20,7 @@ use peerlock_types::{Key, Span, Ticket, Time};
 use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
 use crate::node::{Alarm, Draining, Node};
 use crate::query::{QueueReport, expected};
+use crate::takeover::places::Place;
 use crate::testing::mutation::{Mutation, makes};
 use crate::wire::Question;
 use crate::{Answer, Class, Effect, Error, Event, Progress};
@@ -56,7 +57,11 @@ impl Node {
             return self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
         }
         let (name, label, wait) = (wanted.name.clone(), wanted.label.clone(), wanted.wait);
+        let client = wanted.client();
         let (ticket, first) = self.clients.admit(wanted, self.now);
+        if let Some(arrival) = client.and_then(|client| self.takeover.reclaim(ticket, &name, client)) {
+            self.clients.arrive(ticket, arrival);
+        }
         self.counters.asked += 1;
         self.answer(call, Ok(Answer::Ticket(ticket)));
         if first {
@@ -79,9 +84,27 @@ impl Node {
     pub(crate) fn request(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket).filter(|_| self.session_state.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
+        let arrival = entry.arrival;
         self.open_part(&name);
-        if let Some(alias) = self.clients.give_alias(ticket) {
-            self.part_step(resource, protocol::Input::Request(alias));
+        match (self.clients.give_alias(ticket), arrival) {
+            (Some(alias), None) => self.part_step(resource, protocol::Input::Request(alias)),
+            (Some(alias), Some(arrival)) => {
+                self.part_apply(resource, |custody, cx| custody.request_again(alias, arrival, cx));
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// The coordinator has confirmed arrival numbers.
+    pub(crate) fn on_arrivals(&mut self, resource: Key) {
+        let Some(part) = self.parts.get(resource) else { return };
+        for (alias, arrival) in part.custody.arrivals() {
+            if let Some(ticket) = self.clients.by_alias(alias).filter(|it| self.clients.arrive(*it, arrival))
+                && let Some(entry) = self.clients.get(ticket)
+                && let Some(client) = entry.wanted.client()
+            {
+                self.takeover.on_arrival(ticket, Place { name: entry.wanted.name.clone(), client, arrival });
+            }
         }
     }
 

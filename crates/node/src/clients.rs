@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_protocol::Grant;
+use peerlock_protocol::token::Arrival;
 use peerlock_registry::{Label, Ttl};
 use peerlock_types::{Key, Span, Ticket, Time};
 
@@ -65,6 +66,12 @@ impl Wanted {
         }
     }
 
+    /// Returns what identifies the waiting client at the next process of this host: its request or its process.
+    pub(crate) fn client(&self) -> Option<String> {
+        let of_request = self.request.as_ref().map(|request| format!("request {request}"));
+        of_request.or_else(|| self.pid.map(|pid| format!("process {pid}")))
+    }
+
     /// Returns what the registry needs for a detached grant, if that is valid.
     pub fn detachable(&self) -> Option<(Ttl, Label)> {
         let millis = Ttl::from_millis(self.ttl.as_nanos() / 1_000_000);
@@ -78,6 +85,8 @@ pub struct Entry {
     pub resource: Key,
     /// `None` while the slot is not requested from custody.
     alias: Option<Ticket>,
+    /// The confirmed position of a request, which also counts in the next session.
+    pub arrival: Option<Arrival>,
     pub asked: Time,
     pub stage: Stage,
     /// The client was asked to stop because of a revocation.
@@ -219,8 +228,9 @@ impl Clients {
         let first = waiters.waiting.is_empty();
         waiters.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        let (alias, revoked, returned, refused) = (None, false, false, 0);
-        self.tickets.insert(ticket, Entry { wanted, resource, alias, asked: now, stage, revoked, returned, refused });
+        let (alias, arrival, revoked, returned, refused) = (None, None, false, false, 0);
+        let entry = Entry { wanted, resource, alias, arrival, asked: now, stage, revoked, returned, refused };
+        self.tickets.insert(ticket, entry);
         (ticket, first)
     }
 
@@ -299,6 +309,12 @@ impl Clients {
         let alias = self.tickets.get_mut(&ticket)?.alias.take()?;
         self.aliases.remove(&alias);
         Some(alias)
+    }
+
+    /// Sets the arrival number of a request. Returns whether it is new.
+    pub fn arrive(&mut self, ticket: TicketId, arrival: Arrival) -> bool {
+        let entry = self.tickets.get_mut(&ticket);
+        entry.is_some_and(|entry| entry.arrival.replace(arrival) != Some(arrival))
     }
 
     pub fn by_alias(&self, alias: Ticket) -> Option<TicketId> {

@@ -84,6 +84,7 @@ pub use peerlock_registry::disk::Write;
 pub use peerlock_registry::file::Damage;
 pub use peerlock_registry::{ClusterId, Refusal, SessionId, Ttl};
 pub use setup::{Origin, Setup};
+pub use takeover::places::Place;
 pub use takeover::{GrantRecord, JournalEntry, Predecessor, Since};
 #[cfg(any(test, feature = "fuzz"))]
 pub use testing::fuzz;

@@ -149,6 +149,7 @@ impl Node {
         self.look_at_others();
         self.look_at_returned();
         self.give_up_unused();
+        self.takeover.forget_old_places(self.now);
         let in_use = self.needed_by_parts();
         // A voter waits for the others: they need it, and it is connected to all members anyway.
         let votes = self.cached_view.registry_hosts.contains(&self.host());

@@ -84,10 +84,10 @@ impl Parts {
         });
     }
 
-    pub fn step(
+    pub fn apply(
         &mut self,
         resource: Key,
-        input: protocol::Input<custody::Message, custody::Timer>,
+        action: impl FnOnce(&mut Custody, &mut Cx<'_, Custody>),
         me: PeerId,
         now: Time,
         rng: &mut Rng,
@@ -95,7 +95,7 @@ impl Parts {
         let mut effects = Vec::new();
         let Some(part) = self.parts.get_mut(&resource) else { return effects };
         let generation = part.custody.generation();
-        protocol::step(&mut part.custody, input, &mut Cx::new(me, now, rng, &mut effects));
+        action(&mut part.custody, &mut Cx::new(me, now, rng, &mut effects));
         part.used = now;
         if part.custody.generation() > generation {
             part.opened = now;
@@ -208,7 +208,19 @@ impl Node {
         if is_force && makes(Mutation::ForceUnheard) {
             return;
         }
-        let effects = self.parts.step(resource, input, self.host(), self.now, &mut self.rng);
+        let has_arrivals = matches!(
+            input,
+            protocol::Input::Timer(custody::Timer::Update)
+                | protocol::Input::Message { message: custody::Message { body: custody::Body::Arrivals(_), .. }, .. }
+        );
+        self.part_apply(resource, |custody, cx| protocol::step(custody, input, cx));
+        if has_arrivals {
+            self.on_arrivals(resource);
+        }
+    }
+
+    pub(crate) fn part_apply(&mut self, resource: Key, action: impl FnOnce(&mut Custody, &mut Cx<'_, Custody>)) {
+        let effects = self.parts.apply(resource, action, self.host(), self.now, &mut self.rng);
         effects.into_iter().for_each(|effect| self.carry_out(resource, effect));
         self.probe_soon(resource);
     }
@@ -410,7 +422,8 @@ mod tests {
             let has_room = parts.has_room(claim.peer, &message);
             if has_room {
                 let input = protocol::Input::Message { from: claim.peer, message };
-                parts.step(a, input, coordinator.peer, Time::ZERO, &mut Rng::new(0));
+                let step = |custody: &mut Custody, cx: &mut Cx<'_, _>| protocol::step(custody, input, cx);
+                parts.apply(a, step, coordinator.peer, Time::ZERO, &mut Rng::new(0));
             }
             has_room
         });

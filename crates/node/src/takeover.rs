@@ -26,19 +26,25 @@
 //! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of
 //!   another cluster. The predecessor's session then expires.
 //!
+//! The positions of waiting clients continue as well, see [`places`].
+//!
 //! Detached grants are in the registry and need no takeover. But a process may end before it notifies the client of
 //! such a grant, or after it has confirmed a release. Such a grant is *owed* to the registry: it is recorded as an
 //! expired grant before the registry is asked to persist it, and before a release is confirmed. The record ends before
 //! a client is notified of the grant, or when the registry has no such grant. The next process drops every recorded
 //! owed grant.
 
+pub mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
+use peerlock_protocol::token::Arrival;
 use peerlock_protocol::{Grant, custody};
 use peerlock_registry::{self as registry, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
 use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
+use self::places::{Place, Places};
 use crate::clients::{Entry, TicketId, Wanted};
 use crate::node::{Alarm, Node};
 use crate::testing::mutation::{Mutation, makes};
@@ -55,6 +61,8 @@ pub struct Predecessor {
     pub ttl: Ttl,
     /// Grants that may still be held.
     pub grants: Vec<GrantRecord>,
+    /// Of clients that waited.
+    pub places: Vec<Place>,
 }
 
 impl Predecessor {
@@ -64,8 +72,9 @@ impl Predecessor {
         match (journal_entry, &mut predecessor) {
             (JournalEntry::Session { cluster, session, ttl }, _) => {
                 let same = predecessor.filter(|predecessor| predecessor.cluster == cluster);
-                let grants = same.map(|predecessor| predecessor.grants).unwrap_or_default();
-                return Some(Self { boot: boot.to_owned(), cluster, session, ttl, grants });
+                let (grants, places) =
+                    same.map(|predecessor| (predecessor.grants, predecessor.places)).unwrap_or_default();
+                return Some(Self { boot: boot.to_owned(), cluster, session, ttl, grants, places });
             }
             (JournalEntry::Grant(record), Some(predecessor)) => predecessor.grants.push(*record),
             (JournalEntry::Until { note, until }, Some(predecessor)) => {
@@ -76,6 +85,10 @@ impl Predecessor {
                     .for_each(|record| record.until = until);
             }
             (JournalEntry::Over { note }, Some(predecessor)) => predecessor.grants.retain(|record| record.note != note),
+            (JournalEntry::Waiting(place), Some(predecessor)) => predecessor.places.push(*place),
+            (JournalEntry::Waited { name, arrival }, Some(predecessor)) => {
+                predecessor.places.retain(|place| (&place.name, place.arrival) != (&name, arrival));
+            }
             (_, None) => {}
         }
         predecessor
@@ -157,6 +170,12 @@ pub enum JournalEntry {
     Over {
         note: String,
     },
+    /// A client waits with this arrival number.
+    Waiting(Box<Place>),
+    Waited {
+        name: Name,
+        arrival: Arrival,
+    },
 }
 
 /// The maximum number of buffered messages per sender.
@@ -165,8 +184,8 @@ const MOST_EARLY: usize = 10_000;
 #[derive(Default)]
 pub(crate) struct Takeover {
     predecessor: Option<Predecessor>,
-    /// Grant IDs in the file that do not count: recorded as ended after our session is recorded.
-    void: Vec<String>,
+    /// Ends of what the file has and does not count: recorded after our session is recorded.
+    void: Vec<JournalEntry>,
     pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.
     buffered: BTreeMap<PeerId, usize>,
@@ -181,6 +200,7 @@ pub(crate) struct Takeover {
     owed: BTreeSet<(Name, u64)>,
     /// Those of the predecessor, until the registry has reported all detached grants of this host.
     unseen: BTreeSet<(Name, u64)>,
+    places: Places,
     out: Vec<JournalEntry>,
 }
 
@@ -191,7 +211,8 @@ impl Takeover {
         let is_owed = |record: &mut GrantRecord| record.note == owed_as(&record.name, record.grant.fencing);
         let owed = predecessor.iter_mut().flat_map(|predecessor| predecessor.grants.extract_if(.., is_owed));
         let owed: BTreeSet<(Name, u64)> = owed.map(|record| (record.name, record.grant.fencing)).collect();
-        Self { predecessor, unseen: owed.clone(), owed, ..Self::default() }
+        let places = Places::new(predecessor.iter_mut().flat_map(|predecessor| predecessor.places.drain(..)));
+        Self { predecessor, unseen: owed.clone(), owed, places, ..Self::default() }
     }
 
     /// Returns the predecessor for a session request in this cluster, unless it has too many resources.
@@ -212,14 +233,16 @@ impl Takeover {
     /// recorded: until then, the next process would replace that session and must know the holders.
     pub fn disclaim(&mut self) {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
-        self.void.extend(grants.into_iter().map(|record| record.note));
+        let notes = grants.into_iter().map(|record| record.note);
+        let owed = take(&mut self.owed);
+        let notes = notes.chain(owed.iter().map(|(name, fencing)| owed_as(name, *fencing)));
+        self.void.extend(notes.map(|note| JournalEntry::Over { note }).chain(self.places.forget_left()));
         self.unseen.clear();
-        self.void.extend(take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
     pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
         self.out.push(JournalEntry::Session { cluster, session, ttl });
-        self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
+        self.out.append(&mut self.void);
     }
 
     /// Ends a takeover whose session ended before it was valid: the grants are lost.
@@ -346,12 +369,13 @@ impl Takeover {
         }
     }
 
-    pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
+    pub fn check(&self, is_there: impl Fn(TicketId) -> bool + Copy, has_alarm: impl Fn(u64) -> bool) {
         for (ticket, note) in &self.written {
             assert_eq!(self.tickets.get(note), Some(ticket), "grant {note:?} is recorded for another ticket");
             assert!(is_there(*ticket), "grant {note:?} is recorded for {ticket:?}, which has ended");
         }
         assert_eq!(self.written.len(), self.tickets.len(), "a grant ID is not recorded");
+        self.places.check(is_there);
         let awaits = |ticket| self.written.contains_key(ticket);
         assert!(self.awaited.iter().all(awaits), "an awaited grant is not recorded");
         assert_eq!(self.buffered.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
@@ -384,6 +408,7 @@ fn names(grants: &[GrantRecord]) -> Vec<Name> {
 impl Node {
     /// Continues the predecessor's grants: from before its first census, this process reports all that may be held.
     pub(crate) fn take_over(&mut self) {
+        self.takeover.places.expire_at(self.now + places::KEPT);
         if !self.session_state.is_first() {
             let waiting = self.takeover.renounce();
             return waiting.into_iter().for_each(|(call, ..)| self.refuse_to_resume(call, Error::Lost));
@@ -461,8 +486,13 @@ impl Node {
             match *effect {
                 Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
                     self.takeover.on_until(ticket, until, self.clients.get(ticket));
+                    self.takeover.on_waited(ticket, false);
                 }
-                Effect::Ended(ticket, _) => self.takeover.on_over(ticket),
+                Effect::Ended(ticket, ref why) => {
+                    self.takeover.on_over(ticket);
+                    // The next process continues its wait.
+                    self.takeover.on_waited(ticket, matches!(why, Error::Stopped));
+                }
                 _ => {}
             }
         }

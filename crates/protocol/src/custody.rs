@@ -359,7 +359,9 @@ impl Custody {
                 cx.unexpected("an answer of another peer's session")
             }
             Body::Answer(answer) => self.on_answer(generation, answer, cx),
-            Body::Update(Update::Request(claim) | Update::Withdraw(claim)) if claim.peer != from => {
+            Body::Update(Update::Request(claim) | Update::RequestAgain(claim, _) | Update::Withdraw(claim))
+                if claim.peer != from =>
+            {
                 cx.unexpected("a request of another peer's client");
             }
             // Only late binding without recovery sends this: here a census follows.
@@ -445,7 +447,14 @@ impl Custody {
         cx.grant(ticket, held.token.grant(self.slots));
         held.token.fencing = held.token.fencing.min(last);
         let half = self.generation * self.config.numbers + self.config.numbers / 2;
-        if held.token.fencing >= half && self.renumbered < self.generation {
+        if held.token.fencing >= half {
+            self.renumber(cx);
+        }
+    }
+
+    /// Requests another generation, once.
+    fn renumber(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.renumbered < self.generation {
             self.renumbered = self.generation;
             cx.registry_request(RegistryRequest::Renumber { generation: self.generation });
         }
@@ -496,7 +505,6 @@ impl Custody {
         for ticket in core::mem::take(&mut self.tokens.held).into_iter().filter_map(|held| held.user) {
             cx.lost(ticket);
         }
-        self.waiting.iter_mut().for_each(|(_, arrival)| *arrival = None);
         // The answer to a join in flight may be of before the eviction.
         self.stage = Stage::Outside;
         self.join(cx);
@@ -520,6 +528,38 @@ impl Custody {
         }
     }
 
+    /// The waiters of this peer whose arrival numbers are confirmed.
+    pub fn arrivals(&self) -> impl Iterator<Item = (Ticket, Arrival)> {
+        self.waiting.iter().filter_map(|&(ticket, arrival)| Some((ticket, arrival?)))
+    }
+
+    /// Requests a slot for a client that waits since an earlier session, and keeps its position.
+    pub fn request_again(&mut self, ticket: Ticket, arrival: Arrival, cx: &mut Cx<'_, Self>) {
+        self.ask(ticket, Some(arrival), cx);
+    }
+
+    fn ask(&mut self, ticket: Ticket, arrival: Option<Arrival>, cx: &mut Cx<'_, Self>) {
+        assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are requested in order");
+        let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
+        // Clients of this peer that wait come first.
+        if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {
+            self.enter(at, ticket, cx);
+        } else {
+            self.waiting.push_back((ticket, arrival));
+            if self.stage == Stage::Party {
+                self.announce_request(ticket, arrival, cx);
+            }
+            self.join(cx);
+        }
+        self.settle(cx);
+    }
+
+    fn announce_request(&mut self, ticket: Ticket, arrival: Option<Arrival>, cx: &mut Cx<'_, Self>) {
+        let claim = Claim { peer: self.me.peer, ticket };
+        let request = Update::Request(claim);
+        self.announce(arrival.map_or(request, |arrival| Update::RequestAgain(claim, arrival)), cx);
+    }
+
     fn queue_position(&self, ticket: Ticket) -> Option<usize> {
         self.waiting.binary_search_by_key(&ticket, |&(waiting, _)| waiting).ok()
     }
@@ -537,19 +577,7 @@ impl Protocol for Custody {
     type Timer = Timer;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are requested in order");
-        let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
-        // Clients of this peer that wait come first.
-        if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {
-            self.enter(at, ticket, cx);
-        } else {
-            self.waiting.push_back((ticket, None));
-            if self.stage == Stage::Party {
-                self.announce(Update::Request(Claim { peer: self.me.peer, ticket }), cx);
-            }
-            self.join(cx);
-        }
-        self.settle(cx);
+        self.ask(ticket, None, cx);
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {

@@ -186,7 +186,7 @@ impl<A: Copy> Queue<A> {
     /// not valid.
     pub fn note(&mut self, update: Update, mark: A) -> Result<u32, &'static str> {
         match update {
-            Update::Request(claim) => _ = self.waiting.push(claim, mark),
+            Update::Request(claim) | Update::RequestAgain(claim, _) => _ = self.waiting.push(claim, mark),
             // The token passes through its peer. A replacement could arrive too late, and then the last waiter would be
             // announced off the token's path.
             Update::Withdraw(claim) if self.locations.len() == 1 => _ = self.waiting.remove(claim),

@@ -203,6 +203,107 @@ fn withdrawal_during_census_removes_buffered_request() {
     assert_eq!(effects.len(), 1, "no client waits: {effects:?}");
 }
 
+fn waits_since(peer: u64, number: u64) -> Body {
+    let claim = Claim { peer: PeerId::new(peer), ticket: Ticket::new(2) };
+    Body::Update(Update::RequestAgain(claim, Arrival { generation: 1, number }))
+}
+
+/// A coordinator of generation 2 with two waiters of generation 1, numbers 5 and 9, and the token in use.
+fn coordinator_with_waiters() -> Custody {
+    let mut coordinator = founded(0, 1);
+    ask(&mut coordinator, 0, 1);
+    event(&mut coordinator, session(0), 2, opened(1, &[0, 1, 2]));
+    for (peer, number) in [(1, 9), (2, 5)] {
+        let waiting = vec![(Ticket::new(1), Some(Arrival { generation: 1, number }))];
+        feed(
+            &mut coordinator,
+            0,
+            peer,
+            2,
+            Body::Answer(Answer { session: session(peer), tokens: Vec::new(), waiting }),
+        );
+    }
+    assert_eq!(coordinator.queue().map(|queue| queue.len()), Some(2));
+    coordinator
+}
+
+fn renumbers(effects: &Effects) -> usize {
+    let renumber = |effect: &&Effect<_, _>| matches!(effect, Effect::RegistryRequest(RegistryRequest::Renumber { .. }));
+    effects.iter().filter(renumber).count()
+}
+
+#[test]
+fn returned_waiter_behind_later_ones_opens_a_generation() {
+    let mut coordinator = coordinator_with_waiters();
+    assert_eq!(renumbers(&feed(&mut coordinator, 0, 3, 2, waits_since(3, 7))), 1);
+    assert_eq!(renumbers(&feed(&mut coordinator, 0, 4, 2, waits_since(4, 2))), 0, "one generation sorts them all");
+
+    // Its census has the order of arrival.
+    event(&mut coordinator, session(0), 3, opened(1, &[0, 1, 2, 3, 4]));
+    for (peer, ticket, number) in [(1, 1, 9), (2, 1, 5), (3, 2, 7), (4, 2, 2)] {
+        let waiting = vec![(Ticket::new(ticket), Some(Arrival { generation: 1, number }))];
+        let answer = Answer { session: session(peer), tokens: Vec::new(), waiting };
+        let effects = feed(&mut coordinator, 0, peer, 3, Body::Answer(answer));
+        assert_eq!(renumbers(&effects), 0);
+    }
+    let queue = coordinator.queue().into_iter().flat_map(|queue| queue.waiting()).map(|claim| claim.peer.get());
+    assert_eq!(queue.collect::<Vec<_>>(), [4, 2, 3, 1]);
+}
+
+#[test]
+fn returned_waiter_in_order_opens_no_generation() {
+    let mut coordinator = coordinator_with_waiters();
+    let effects = feed(&mut coordinator, 0, 3, 2, waits_since(3, 12));
+    assert_eq!(renumbers(&effects), 0);
+    let is_arrival =
+        |effect: &Effect<_, _>| matches!(effect, Effect::Send { message: Message { body: Body::Arrivals(_), .. }, .. });
+    assert!(!effects.iter().any(is_arrival), "its number is known: {effects:?}");
+}
+
+#[test]
+fn arrival_number_not_given_yet_is_replaced() {
+    let mut coordinator = coordinator_with_waiters();
+    let claim = Claim { peer: PeerId::new(3), ticket: Ticket::new(2) };
+    let late = Update::RequestAgain(claim, Arrival { generation: 7, number: 1 });
+    let effects = feed(&mut coordinator, 0, 3, 2, Body::Update(late));
+    let arrivals = vec![(Ticket::new(2), Arrival { generation: 2, number: 1 })];
+    let message = Message { generation: 2, body: Body::Arrivals(arrivals) };
+    assert!(effects.contains(&Effect::Send { to: PeerId::new(3), message }), "{effects:?}");
+    assert_eq!(renumbers(&effects), 0);
+}
+
+#[test]
+fn evicted_or_returned_client_sends_its_arrival_number() {
+    let arrival = Arrival { generation: 1, number: 4 };
+    let sends = |effects: &Effects, ticket| {
+        let claim = Claim { peer: PeerId::new(1), ticket: Ticket::new(ticket) };
+        let message = Message { generation: 2, body: Body::Update(Update::RequestAgain(claim, arrival)) };
+        effects.contains(&Effect::Send { to: PeerId::new(0), message })
+    };
+    let joined = EventKind::Joined { coordinator: PeerId::new(0), slots: 1 };
+
+    let mut evicted = founded(1, 1);
+    ask(&mut evicted, 1, 1);
+    feed(&mut evicted, 1, 0, 1, Body::Arrivals(vec![(Ticket::new(1), arrival)]));
+    event(&mut evicted, session(1), 2, EventKind::Evicted);
+    assert!(sends(&event(&mut evicted, session(1), 2, joined.clone()), 1));
+
+    let (mut effects, mut rng) = (Vec::new(), Rng::new(0));
+    evicted.request_again(Ticket::new(2), arrival, &mut Cx::new(PeerId::new(1), Time::ZERO, &mut rng, &mut effects));
+    assert!(sends(&effects, 2), "{effects:?}");
+}
+
+/// Otherwise a census would count a request that was withdrawn.
+#[test]
+fn withdrawal_during_census_removes_returned_request() {
+    let mut coordinator = founded(1, 1);
+    event(&mut coordinator, session(1), 2, opened(1, &[1, 3]));
+    feed(&mut coordinator, 1, 2, 2, waits_since(2, 4));
+    let claim = Claim { peer: PeerId::new(2), ticket: Ticket::new(2) };
+    feed(&mut coordinator, 1, 2, 2, Body::Update(Update::Withdraw(claim)));
+    assert_eq!(coordinator.retained(Some(PeerId::new(2))), 0);
+}
+
 #[test]
 fn queue_is_rebuilt_by_arrival_number() {
     let mut coordinator = founded(1, 1);

@@ -1,4 +1,4 @@
-//! The takeover file: the grants that the next process of this host continues (`peerlock_node::Predecessor`).
+//! The takeover file: the grants and waits that the next process of this host continues (`peerlock_node::Predecessor`).
 //!
 //! ```text
 //! {"begin":{"boot":"5c8f… monotonic 0 0 boottime 0 0","host":"123"}}   the clock and the host
@@ -6,6 +6,8 @@
 //! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"since":61500000000,"until":81500000000, …}}
 //! {"until":{"note":"h1…","until":84500000000}}                    lease clock, in nanoseconds, like all times
 //! {"over":"h1…"}
+//! {"waiting":{"name":"backup","client":"process 4711","generation":3,"number":7}}    an arrival number
+//! {"waited":{"name":"backup","generation":3,"number":7}}
 //! ```
 //!
 //! The file is beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, else in the data directory. An
@@ -24,7 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{ClusterId, GrantRecord, JournalEntry, Predecessor, SessionId, Since, Ttl};
+use peerlock_node::{ClusterId, GrantRecord, JournalEntry, Name, Place, Predecessor, SessionId, Since, Ttl};
+use peerlock_protocol::token::Arrival;
 use peerlock_types::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +52,8 @@ pub struct GrantFile {
 struct Ledger {
     session: Option<(ClusterId, SessionId, Ttl)>,
     grants: BTreeMap<String, GrantRecord>,
+    /// The clients that wait.
+    places: BTreeMap<(Name, Arrival), String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +88,17 @@ enum Line {
         until: u64,
     },
     Over(String),
+    Waiting {
+        name: String,
+        client: String,
+        generation: u64,
+        number: u64,
+    },
+    Waited {
+        name: String,
+        generation: u64,
+        number: u64,
+    },
 }
 
 impl GrantFile {
@@ -161,6 +177,7 @@ impl Ledger {
             (JournalEntry::Session { cluster, session, ttl }, before) => {
                 if before.is_none_or(|(before, ..)| before != cluster) {
                     self.grants.clear();
+                    self.places.clear();
                 }
                 self.session = Some((cluster, session, ttl));
             }
@@ -172,6 +189,8 @@ impl Ledger {
                 }
             }
             (JournalEntry::Over { note }, _) => _ = self.grants.remove(&note),
+            (JournalEntry::Waiting(place), _) => _ = self.places.insert((place.name, place.arrival), place.client),
+            (JournalEntry::Waited { name, arrival }, _) => _ = self.places.remove(&(name, arrival)),
         }
     }
 
@@ -182,8 +201,15 @@ impl Ledger {
 
     fn predecessor(&self, boot: &str) -> Option<Predecessor> {
         let (cluster, session, ttl) = self.session?;
-        let grants = self.grants.values().cloned().collect();
-        Some(Predecessor { boot: boot.to_owned(), cluster, session, ttl, grants })
+        let (grants, places) = (self.grants.values().cloned().collect(), self.places().collect());
+        Some(Predecessor { boot: boot.to_owned(), cluster, session, ttl, grants, places })
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.places.iter().map(|((name, arrival), client)| {
+            let (name, client, arrival) = (name.clone(), client.clone(), *arrival);
+            Place { name, client, arrival }
+        })
     }
 }
 
@@ -206,7 +232,10 @@ pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> Jour
             JournalEntry::Grant(record)
         }
         JournalEntry::Until { note, until } => JournalEntry::Until { note, until: time(until) },
-        journal_entry @ (JournalEntry::Session { .. } | JournalEntry::Over { .. }) => journal_entry,
+        journal_entry @ (JournalEntry::Session { .. }
+        | JournalEntry::Over { .. }
+        | JournalEntry::Waiting(_)
+        | JournalEntry::Waited { .. }) => journal_entry,
     }
 }
 
@@ -220,6 +249,7 @@ fn begin(path: &Path, boot: &str, host: PeerId, now: &Ledger) -> io::Result<File
         now.grants
             .values()
             .for_each(|record| put(&mut lines, &Line::of(&JournalEntry::Grant(Box::new(record.clone())))));
+        now.places().for_each(|place| put(&mut lines, &Line::of(&JournalEntry::Waiting(Box::new(place)))));
     }
     file.write_all(&lines)?;
     fs::rename(&new, path)?;
@@ -272,6 +302,13 @@ impl Line {
             }
             JournalEntry::Until { note, until } => Self::Until { note, until: until.as_nanos() },
             JournalEntry::Over { note } => Self::Over(note),
+            JournalEntry::Waiting(place) => {
+                let Place { name, client, arrival: Arrival { generation, number } } = *place;
+                Self::Waiting { name: name.to_string(), client, generation, number }
+            }
+            JournalEntry::Waited { name, arrival: Arrival { generation, number } } => {
+                Self::Waited { name: name.to_string(), generation, number }
+            }
         }
     }
 
@@ -304,6 +341,13 @@ impl Line {
             }
             Self::Until { note, until } => JournalEntry::Until { note, until: Time::from_nanos(until) },
             Self::Over(note) => JournalEntry::Over { note },
+            Self::Waiting { name, client, generation, number } => {
+                let (name, arrival) = (name.parse().ok()?, Arrival { generation, number });
+                JournalEntry::Waiting(Box::new(Place { name, client, arrival }))
+            }
+            Self::Waited { name, generation, number } => {
+                JournalEntry::Waited { name: name.parse().ok()?, arrival: Arrival { generation, number } }
+            }
         })
     }
 }
@@ -325,6 +369,7 @@ mod tests {
     use super::*;
 
     const HOST: PeerId = PeerId::new(7);
+    const NAME: &str = "a \"name\"";
 
     fn session(session: u64) -> JournalEntry {
         let (cluster, ttl) = (ClusterId::new(0xc1), Ttl::from_millis(15_000).unwrap());
@@ -334,7 +379,7 @@ mod tests {
     fn grant(note: &str, until: u64) -> JournalEntry {
         JournalEntry::Grant(Box::new(GrantRecord {
             note: note.into(),
-            name: "a \"name\"".parse().unwrap(),
+            name: NAME.parse().unwrap(),
             grant: peerlock_protocol::Grant { slot: 1, fencing: 1 << 33 },
             since: Since::from_nanos(5),
             until: Time::from_nanos(until),
@@ -350,6 +395,15 @@ mod tests {
         JournalEntry::Until { note: note.into(), until: Time::from_nanos(until) }
     }
 
+    fn waiting(number: u64, client: &str) -> JournalEntry {
+        let (name, client, arrival) = (NAME.parse().unwrap(), client.into(), Arrival { generation: 3, number });
+        JournalEntry::Waiting(Box::new(Place { name, client, arrival }))
+    }
+
+    fn waited(number: u64) -> JournalEntry {
+        JournalEntry::Waited { name: NAME.parse().unwrap(), arrival: Arrival { generation: 3, number } }
+    }
+
     fn path() -> PathBuf {
         std::env::temp_dir().join(format!("peerlock-grants-{}-{}", std::process::id(), crate::driver::random()))
     }
@@ -361,11 +415,12 @@ mod tests {
         assert_eq!(none, None);
         file.record(vec![session(4), grant("one", 10), grant("two", 20)]);
         file.record(vec![until("one", 30)]);
-        file.record(vec![JournalEntry::Over { note: "two".into() }]);
+        file.record(vec![JournalEntry::Over { note: "two".into() }, waiting(7, "process 1"), waiting(8, "process 2")]);
+        file.record(vec![waited(7)]);
         let whole = fs::read(&path).unwrap();
         let (_, predecessor) = GrantFile::open(&path, HOST).unwrap();
         let predecessor = predecessor.unwrap();
-        let expected = [session(4), grant("one", 30)];
+        let expected = [session(4), grant("one", 30), waiting(8, "process 2")];
         let expected = expected
             .into_iter()
             .fold(None, |before, journal_entry| Predecessor::after(before, &predecessor.boot, journal_entry));
@@ -389,7 +444,7 @@ mod tests {
     fn file_of_another_boot_or_host_or_damaged_is_void() {
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
-        file.record(vec![session(4), grant("one", 10)]);
+        file.record(vec![session(4), grant("one", 10), waiting(7, "process 1")]);
         let good = fs::read_to_string(&path).unwrap();
         assert!(read(&good, &file.boot, HOST).is_some());
         assert!(read(&good, "another", HOST).is_none());
@@ -400,6 +455,8 @@ mod tests {
             ("{\"begin\"", "{\"began\""),
             ("{\"grant\"", "{\"gift\""),
             ("c1\"", "x\""),
+            ("\"waiting\"", "\"waits\""),
+            ("\"number\"", "\"place\""),
         ] {
             assert!(good.contains(from), "{from}");
             assert!(read(&good.replace(from, to), &file.boot, HOST).is_none(), "{from}");
@@ -518,6 +575,8 @@ mod tests {
                 }
                 2..10 if is_there => JournalEntry::Over { note },
                 2..20 if !is_there => grant(&note, at),
+                20..23 => waiting(at, &note),
+                23..26 => waited(rng.below(at + 1)),
                 _ => until(&note, at),
             };
             let boot = file.boot().to_owned();

@@ -518,9 +518,10 @@ impl<P: Explorable> World<P> {
         }
         let slots = local.peer.slots().map_or(self.rules.limits.slots, |slots| slots as usize);
         let honest = |(id, node): &(&PeerId, &Arc<Node<P>>)| **id != me && !node.local.is_forced;
-        let others = self.ids().iter().zip(&self.nodes).filter(honest).map(|(_, node)| &node.local);
+        let others = self.ids().iter().zip(&self.nodes).filter(honest).map(|(id, node)| (*id, &node.local));
+        let of_others = others.clone().map(|(_, local)| local);
         let alone = self.cluster.as_ref().map_or(0, |cluster| cluster.alone.len());
-        let inside = alone + local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
+        let inside = alone + local.inside.len() + of_others.clone().map(|local| local.inside.len()).sum::<usize>();
         if inside > slots {
             return Some(Violation::TooManyHolders { inside, slots });
         }
@@ -528,15 +529,16 @@ impl<P: Explorable> World<P> {
             && slots == 1
             && self.left.unreachable == self.rules.limits.unreachable
         {
-            let earlier = |other: &&Local<P>| {
+            let generation = local.peer.generation();
+            let is_earlier = |(id, other): (PeerId, &Local<P>)| {
                 let arrivals = other.waiting.iter().filter_map(|&ticket| other.peer.arrival_of(ticket));
-                arrivals.min().is_some_and(|earliest| earliest < arrival)
+                arrivals.min().is_some_and(|earliest| earliest < arrival && self.is_queued(id, earliest, generation))
             };
-            if others.clone().chain([&*local]).any(|other| earlier(&other)) {
+            if others.chain([(me, &*local)]).any(is_earlier) {
                 return Some(Violation::OutOfOrder(me, ticket));
             }
         }
-        let all = others.flat_map(|local| &local.inside).chain(&local.inside);
+        let all = of_others.flat_map(|local| &local.inside).chain(&local.inside);
         let same = all.filter(|(_, other)| other.slot == grant.slot).count();
         if same > 1 || grant.slot as usize >= slots {
             return Some(Violation::WrongSlot(me, grant));

@@ -390,7 +390,7 @@ impl Observe for FairKLate {
     #[inline]
     fn kind(message: &Message) -> usize {
         match message {
-            Message::Update { update: Update::Request(_), .. } => 0,
+            Message::Update { update: Update::Request(_) | Update::RequestAgain(..), .. } => 0,
             Message::Next { .. } => 1,
             Message::Token { .. } => 2,
             Message::Update { update: Update::Left { .. }, .. } => 3,

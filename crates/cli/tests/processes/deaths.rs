@@ -83,7 +83,7 @@ async fn killed_waiter_and_killed_holder_are_skipped() {
     assert_eq!((summary.all(), summary.of(second.number)), (2, 1));
 }
 
-async fn waiting(agent: &Agent, clients: usize) {
+pub async fn waiting(agent: &Agent, clients: usize) {
     until("waiting clients", async || {
         let shown = agent.api.show(super::client::NAME).await.ok()?;
         (shown.queue.len() == clients).then_some(())

@@ -8,6 +8,7 @@ mod health;
 mod limits;
 mod links;
 mod nonsense;
+mod order;
 mod over;
 mod reach;
 mod recovered;

@@ -12,7 +12,7 @@ use crate::Cx;
 use crate::holder::Held;
 use crate::queue::{Binding, Update};
 use crate::registry::{RegistryRequest, Session};
-use crate::token::{Claim, Token};
+use crate::token::Token;
 
 impl Custody {
     pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
@@ -25,8 +25,8 @@ impl Custody {
         // R4.
         self.generation = if self.keeps(Rule::JoinAhead) { generation } else { self.generation.max(1) };
         for at in 0..self.waiting.len() {
-            let claim = Claim { peer: self.me.peer, ticket: self.waiting[at].0 };
-            self.announce(Update::Request(claim), cx);
+            let (ticket, arrival) = self.waiting[at];
+            self.announce_request(ticket, arrival, cx);
         }
     }
 
@@ -182,8 +182,11 @@ impl Custody {
     /// A withdrawal removes its request: those of clients that retry during a long census must not accumulate.
     fn buffer_early(&mut self, generation: u64, from: PeerId, early: Early) {
         if let Early::Update(Update::Withdraw(claim)) = early {
-            let request = (generation, from, Early::Update(Update::Request(claim)));
-            if let Some(at) = self.early.iter().rposition(|retained| *retained == request) {
+            let is_request = |(of, _, early): &(u64, PeerId, Early)| {
+                let Early::Update(Update::Request(it) | Update::RequestAgain(it, _)) = early else { return false };
+                (*of, *it) == (generation, claim)
+            };
+            if let Some(at) = self.early.iter().rposition(is_request) {
                 self.early.remove(at);
                 return;
             }
@@ -197,6 +200,10 @@ impl Custody {
             Early::Update(update) => {
                 if let Err(why) = keeper.note(update) {
                     cx.unexpected(why);
+                }
+                // Its census sorts the queue.
+                if !keeper.is_in_order {
+                    self.renumber(cx);
                 }
             }
             Early::Dropped { slot, stay } => keeper.drop_token(slot, stay),

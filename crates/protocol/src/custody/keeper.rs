@@ -17,6 +17,8 @@ pub(super) struct Keeper {
     generation: u64,
     slots: u32,
     pub(super) queue: Queue<Arrival>,
+    /// The queue is sorted by arrival.
+    pub(super) is_in_order: bool,
     arrived: u64,
     /// Their arrival numbers are not confirmed yet.
     unconfirmed: Vec<Claim>,
@@ -38,8 +40,19 @@ impl Keeper {
         let is_here = |slot: u32| count.adopted.iter().any(|(_, report)| report.token.slot == slot);
         let void = count.void.iter().map(|(_, token)| token.slot).filter(|&slot| !is_here(slot)).collect();
         let (unconfirmed, unreachable) = (Vec::new(), Vec::new());
-        let mut keeper =
-            Self { generation, slots, queue, arrived: 0, unconfirmed, is_timed: false, detached, void, unreachable };
+        let (is_in_order, is_timed) = (true, false);
+        let mut keeper = Self {
+            generation,
+            slots,
+            queue,
+            is_in_order,
+            arrived: 0,
+            unconfirmed,
+            is_timed,
+            detached,
+            void,
+            unreachable,
+        };
         for &(peer, Report { token, in_use }) in &count.adopted {
             keeper.queue.add_barred(token.slot, peer, token.fencing, !in_use);
         }
@@ -54,20 +67,34 @@ impl Keeper {
     }
 
     fn ask(&mut self, claim: Claim, arrival: Option<Arrival>) {
-        let arrival = arrival.unwrap_or_else(|| {
-            self.arrived += 1;
-            self.unconfirmed.push(claim);
-            Arrival { generation: self.generation, number: self.arrived }
-        });
+        let last = Arrival { generation: self.generation, number: self.arrived };
+        // A number that was not given yet is of before the recovery of a quorum.
+        let arrival = match arrival.filter(|arrival| *arrival <= last) {
+            Some(arrival) => {
+                let newest = self.queue.waiting().next_back().and_then(|newest| self.queue.mark(newest));
+                self.is_in_order &= newest.is_none_or(|newest| newest <= arrival);
+                arrival
+            }
+            None => {
+                self.arrived += 1;
+                self.unconfirmed.push(claim);
+                Arrival { number: self.arrived, ..last }
+            }
+        };
         // A request is always valid.
         let _ = self.queue.note(Update::Request(claim), arrival);
     }
 
     pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
-        if let Update::Request(claim) = update {
+        let request = match update {
+            Update::Request(claim) => Some((claim, None)),
+            Update::RequestAgain(claim, arrival) => Some((claim, Some(arrival))),
+            _ => None,
+        };
+        if let Some((claim, arrival)) = request {
             // The peer is reachable, and its older waiters come first.
             self.set_reachable(claim.peer, true);
-            self.ask(claim, None);
+            self.ask(claim, arrival);
             return Ok(());
         }
         let is_void = match update {

@@ -39,7 +39,9 @@ impl Message {
         let is_after = |it: &Following| it.claims.len() <= MOST_FOLLOWING && it.turn < MOST_COUNTED;
         within(self.generation < MOST_GENERATION, "an invalid generation")?;
         match &self.body {
-            Body::Update(Update::Request(_) | Update::Withdraw(_) | Update::Forgotten(_)) => Ok(()),
+            Body::Update(
+                Update::Request(_) | Update::RequestAgain(..) | Update::Withdraw(_) | Update::Forgotten(_),
+            ) => Ok(()),
             Body::Update(Update::Left { slot, stay, turn, .. }) => {
                 within(is_slot(*slot) && *stay < MOST_COUNTED && *turn < MOST_COUNTED, "an invalid update")
             }

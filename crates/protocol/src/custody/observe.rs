@@ -20,7 +20,7 @@ impl Observe for Custody {
 
     fn kind(message: &Message) -> usize {
         match message.body {
-            Body::Update(Update::Request(_)) => 0,
+            Body::Update(Update::Request(_) | Update::RequestAgain(..)) => 0,
             Body::Next { .. } => 1,
             Body::Token { .. } => 2,
             Body::Update(Update::Left { .. }) => 3,

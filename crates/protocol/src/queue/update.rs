@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::token::Claim;
+use crate::token::{Arrival, Claim};
 
 /// Sent to the coordinator by the peer where a request or a token has changed.
 ///
@@ -10,6 +10,9 @@ use crate::token::Claim;
 pub enum Update {
     /// A client has requested a slot. The coordinator appends the claim to the queue and confirms an arrival number.
     Request(Claim),
+    /// A client whose request has an arrival number, from an earlier session of its host, waits again. It keeps its
+    /// position: if others have arrived later, the next generation restores the order.
+    RequestAgain(Claim, Arrival),
     /// A waiting client has given up.
     Withdraw(Claim),
     /// The peer of this claim has failed, and the sender has removed the claim and all later ones from its successors,
@@ -36,6 +39,7 @@ impl fmt::Display for Update {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(claim) => write!(f, "request({claim})"),
+            Self::RequestAgain(claim, arrival) => write!(f, "request({claim} since {arrival})"),
             Self::Withdraw(claim) => write!(f, "withdraw({claim})"),
             Self::Forgotten(claim) => write!(f, "forgotten({claim})"),
             Self::Left { slot, to, .. } => write!(f, "left(token {slot} → {to})"),

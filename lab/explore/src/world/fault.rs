@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
+use peerlock_protocols::token::Arrival;
 use peerlock_protocols::{Grant, Input};
 use peerlock_types::{PeerId, Ticket};
 
@@ -413,6 +414,14 @@ impl<P: Explorable> World<P> {
         let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
         let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
+    }
+
+    /// Returns whether a waiter with this arrival number has its position in a generation. One whose session joined
+    /// with the number has it from the next census on.
+    pub(super) fn is_queued(&self, peer: PeerId, arrival: Arrival, generation: u64) -> bool {
+        let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return true };
+        let since = registry.since(self.session(self.place(peer)));
+        since.is_some_and(|since| arrival.generation >= since || generation > since)
     }
 
     /// Returns the number of slots if nothing is pending: then none may be free while a client waits.

@@ -47,7 +47,7 @@ struct Visit {
 #[derive(Debug)]
 pub enum Command {
     /// Connect to these hosts and to those in the directory.
-    Start(Vec<PeerId>, Dir),
+    Start(Vec<PeerId>, Box<Dir>),
     /// A client of an earlier process resumes its grant.
     Resume(Ticket, usize),
     Drain,
@@ -462,7 +462,7 @@ impl Actor for Whole {
 
     fn begin(me: PeerId, dir: &Dir) -> Vec<Command> {
         let via = (0..KNOWN).map(PeerId::new).filter(|host| *host != me).collect();
-        vec![Command::Start(via, dir.clone()), Command::Patience(true)]
+        vec![Command::Start(via, Box::new(dir.clone())), Command::Patience(true)]
     }
 
     fn write(dir: &mut Dir, write: Write) {

@@ -137,7 +137,7 @@ fn start(world: &mut On<'_>, peer: PeerId) -> Result<(), Broken> {
     let via = (0..via).map(PeerId::new).filter(|other| *other != peer).collect();
     let dir = world.disk(peer).clone();
     world.load.started.push(peer);
-    world.command(peer, Command::Start(via, dir))?;
+    world.command(peer, Command::Start(via, Box::new(dir)))?;
     world.command(peer, Command::Patience(is_patient))
 }
 
