@@ -5,11 +5,11 @@ use std::hash::Hash;
 use peerlock_protocols::backed::{self, Backable, Ring};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{
-    Backed, Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e,
-    fair_k, fair_k_late, non_e2e, sigma, strawman,
+    Backed, Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Quorum, Replicas, Sigma, Strawman, coordinator,
+    e2e, fair_k, fair_k_late, non_e2e, sigma, strawman,
 };
 use peerlock_sim::latency::MatrixError;
-use peerlock_sim::{self as sim, Drive, Failure, Ideal, Report, Simulated, Wire};
+use peerlock_sim::{self as sim, Drive, Erased, Failure, Ideal, Report, Wire};
 use peerlock_types::{PeerId, Span};
 use thiserror::Error;
 
@@ -36,18 +36,27 @@ impl Setting {
     pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
         let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
-        match &self.load {
-            Load::Closed(closed) if self.protocol == Protocol::Custody => Ok(self.custody(closed)?.run(progress)?),
+        let report = match &self.load {
+            Load::Closed(closed) if self.protocol == Protocol::Custody => self.custody(closed)?.run(progress),
             Load::Closed(closed) if self.protocol == Protocol::Ideal => {
                 let experiment = self.experiment(closed)?;
                 let (peers, slots) = (experiment.peers, experiment.slots);
-                Ok(experiment.run(|latency| Ideal::peers(peers, slots, latency), progress)?)
+                experiment.run(|latency| Ideal::peers(peers, slots, latency), progress)
             }
-            _ => Ok(self.drive(Simulated(progress))??),
-        }
+            Load::Closed(closed) => {
+                let experiment = self.experiment(closed)?;
+                self.of_loop(closed, Loop { experiment, replicas: self.replicas(), progress })
+            }
+            Load::Open(open) => {
+                let clients = Clients { open: self.open(open)?, replicas: self.replicas(), progress };
+                self.with_replicas(open.voters.lease, clients)
+            }
+            Load::Rounds(rounds) => self.on_overlay(rounds, Overlay { rounds: self.rounds(rounds)?, progress }),
+        };
+        Ok(report?)
     }
 
-    /// Passes the setting to `driver`.
+    /// Passes the setting, with peers of an erased protocol, to `driver`.
     ///
     /// # Errors
     ///
@@ -59,20 +68,19 @@ impl Setting {
     pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
         Ok(match &self.load {
             Load::Closed(closed) => {
-                let experiment = self.experiment(closed)?;
-                match closed.voters {
-                    None => self.drive_closed(&experiment, closed.backups, driver),
-                    Some(voters) => {
-                        let replicas = Replicas::first(voters.quorum);
-                        self.drive_replicated(voters.lease, Loop { experiment, replicas, driver })
-                    }
-                }
+                let Erased { kinds, new } = self.of_loop(closed, Erase);
+                let (experiment, replicas) = (self.experiment(closed)?, self.replicas());
+                experiment.drive(kinds, |_| peers(&experiment, &replicas, &new), driver)
             }
             Load::Open(open) => {
-                let replicas = Replicas::first(open.voters.quorum);
-                self.drive_replicated(open.voters.lease, Clients { open: self.open(open)?, replicas, driver })
+                let Erased { kinds, new } = self.with_replicas(open.voters.lease, Erase);
+                let replicas = self.replicas();
+                self.open(open)?.drive(kinds, |me| new(me, &replicas), driver)
             }
-            Load::Rounds(rounds) => self.drive_rounds(rounds, Overlay { rounds: self.rounds(rounds)?, driver }),
+            Load::Rounds(rounds) => {
+                let Erased { kinds, new } = self.on_overlay(rounds, Erase);
+                self.rounds(rounds)?.drive(kinds, new, driver)
+            }
         })
     }
 
@@ -181,39 +189,47 @@ impl Setting {
         })
     }
 
-    fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
-        let layout = Layout::printed(experiment.peers as u64, experiment.slots);
-        let run = Peers { experiment, backups, driver };
-        match self.protocol {
-            Protocol::FairK => {
-                let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
-                run.run(|me| FairK::new(me, &layout, config))
-            }
-            Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
-            Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
-            _ => unreachable!("{} has no driver among peers", self.protocol),
+    fn of_loop<U: Use>(&self, closed: &Closed, user: U) -> U::Output {
+        match closed.voters {
+            Some(voters) => self.with_replicas(voters.lease, user),
+            None => self.among_peers(closed, user),
         }
     }
 
-    fn drive_replicated<R: RunReplicated>(&self, lease: Span, run: R) -> R::Output {
+    fn among_peers<U: Use>(&self, closed: &Closed, user: U) -> U::Output {
+        let layout = Layout::printed(closed.peers.into(), closed.slots);
         match self.protocol {
-            Protocol::Sigma | Protocol::SigmaOnce => run.run(self.sigma(lease, None)),
+            Protocol::FairK => {
+                let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
+                with_backups(closed, user, move |me| FairK::new(me, &layout, config))
+            }
+            Protocol::FairKLate => {
+                with_backups(closed, user, move |me| FairKLate::new(me, &layout, fair_k_late::Config::default()))
+            }
+            Protocol::Bv95(config) => with_backups(closed, user, move |me| Bv95::new(me, &layout, config)),
+            _ => unreachable!("{} does not run among peers", self.protocol),
+        }
+    }
+
+    fn with_replicas<U: Use>(&self, lease: Span, user: U) -> U::Output {
+        match self.protocol {
+            Protocol::Sigma | Protocol::SigmaOnce => user.peers(self.sigma(lease, None)),
             Protocol::Strawman | Protocol::StrawmanRetry => {
                 let gives_up = self.protocol == Protocol::Strawman;
                 let config = if gives_up { strawman::Config::GIVES_UP } else { strawman::Config::BACKS_OFF };
                 let config = strawman::Config { lease, ..config };
-                run.run(move |me, replicas: &Replicas| Strawman::new(me, replicas, config))
+                user.peers(move |me, replicas: &Replicas| Strawman::new(me, replicas, config))
             }
-            Protocol::Coordinator => run.run(self.coordinator(lease)),
+            Protocol::Coordinator => user.peers(self.coordinator(lease)),
             _ => unreachable!("{} has no replicas that clients know", self.protocol),
         }
     }
 
-    fn drive_rounds<R: RunReplicated>(&self, rounds: &Rounds, run: R) -> R::Output {
+    fn on_overlay<U: Use>(&self, rounds: &Rounds, user: U) -> U::Output {
         let lease = rounds.voters.lease;
         match self.protocol {
-            Protocol::Sigma => run.run(self.sigma(lease, rounds.retry)),
-            Protocol::Coordinator => run.run(self.coordinator(lease)),
+            Protocol::Sigma => user.peers(self.sigma(lease, rounds.retry)),
+            Protocol::Coordinator => user.peers(self.coordinator(lease)),
             Protocol::E2e => {
                 let config = self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED);
                 // Ten leases between pings, as by default, but at most the paper's ten minutes: with short leases a run
@@ -221,15 +237,20 @@ impl Setting {
                 let ten_leases = Span::from_nanos(lease.as_nanos().saturating_mul(10));
                 let ping = self.form.of(config.ping, config.ping.min(ten_leases));
                 let config = e2e::Config { lease, ping, ..config };
-                run.run(move |me, replicas: &Replicas| E2e::new(me, replicas, config))
+                user.peers(move |me, replicas: &Replicas| E2e::new(me, replicas, config))
             }
             Protocol::NonE2e => {
                 let config = self.form.of(non_e2e::Config::PRINTED, non_e2e::Config::REPAIRED);
                 let config = non_e2e::Config { lease, ..config };
-                run.run(move |me, replicas: &Replicas| NonE2e::new(me, replicas, config))
+                user.peers(move |me, replicas: &Replicas| NonE2e::new(me, replicas, config))
             }
             _ => unreachable!("{} does not run on an overlay", self.protocol),
         }
+    }
+
+    /// Returns those that all clients know; one that is never used among peers.
+    fn replicas(&self) -> Replicas {
+        Replicas::first(self.load.voters().map_or(Quorum::new(1, 1), |voters| voters.quorum))
     }
 
     fn sigma(&self, lease: Span, retry: Option<Span>) -> impl Fn(PeerId, &Replicas) -> Sigma + Sync + use<> {
@@ -259,22 +280,15 @@ impl Form {
     }
 }
 
-struct Peers<'a, D> {
-    experiment: &'a sim::Experiment,
-    backups: Option<Backups>,
-    driver: D,
-}
-
-impl<D: Drive> Peers<'_, D> {
-    fn run<P: Backable<Message: Wire> + Wire>(self, new: impl Fn(PeerId) -> P + Sync) -> D::Output {
-        let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
-        let Some(Backups { copies, recovery }) = self.backups else {
-            return self.experiment.drive(|_| ids().map(&new).collect(), self.driver);
-        };
-        let config = backed::Config { backups: copies as usize, recovers: recovery == Recovery::Broadcast };
-        let ring = Ring::mixed(ids());
-        self.experiment.drive(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.driver)
-    }
+fn with_backups<P: Backable<Message: Wire> + Wire + 'static, U: Use>(
+    closed: &Closed,
+    user: U,
+    new: impl Fn(PeerId) -> P + Sync + 'static,
+) -> U::Output {
+    let Some(Backups { copies, recovery }) = closed.backups else { return user.peers(move |me, _| new(me)) };
+    let config = backed::Config { backups: copies as usize, recovers: recovery == Recovery::Broadcast };
+    let ring = Ring::mixed((0..closed.peers.into()).map(PeerId::new));
+    user.peers(move |me, _| Backed::new(me, &ring, config, &new))
 }
 
 fn servers(protocol: Protocol, closed: &Closed) -> usize {
@@ -286,50 +300,80 @@ fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
-trait RunReplicated {
+/// What to do with the peers of a protocol, whose type depends on its name.
+trait Use {
     type Output;
 
-    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
+    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Self::Output
+    where
+        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static;
 }
 
-struct Loop<D> {
+struct Erase;
+
+impl Use for Erase {
+    type Output = Erased;
+
+    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Erased
+    where
+        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
+    {
+        Erased::of(new)
+    }
+}
+
+type Simulated = Result<Report, Box<Failure>>;
+
+struct Loop<'a> {
     experiment: sim::Experiment,
     replicas: Replicas,
-    driver: D,
+    progress: Progress<'a>,
 }
 
-impl<D: Drive> RunReplicated for Loop<D> {
-    type Output = D::Output;
+impl Use for Loop<'_> {
+    type Output = Simulated;
 
-    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
-        let peers = || (0..self.experiment.peers as u64).map(PeerId::new);
-        self.experiment.drive(|_| peers().map(|me| new(me, &self.replicas)).collect(), self.driver)
+    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
+    where
+        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
+    {
+        self.experiment.run(|_| peers(&self.experiment, &self.replicas, &new), self.progress)
     }
 }
 
-struct Clients<D> {
+fn peers<P>(experiment: &sim::Experiment, replicas: &Replicas, new: impl Fn(PeerId, &Replicas) -> P) -> Vec<P> {
+    (0..experiment.peers as u64).map(|me| new(PeerId::new(me), replicas)).collect()
+}
+
+struct Clients<'a> {
     open: sim::Open,
     replicas: Replicas,
-    driver: D,
+    progress: Progress<'a>,
 }
 
-impl<D: Drive> RunReplicated for Clients<D> {
-    type Output = D::Output;
+impl Use for Clients<'_> {
+    type Output = Simulated;
 
-    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
-        self.open.drive(|me| new(me, &self.replicas), self.driver)
+    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
+    where
+        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
+    {
+        self.open.run(|me| new(me, &self.replicas), self.progress)
     }
 }
 
-struct Overlay<D> {
+struct Overlay<'a> {
     rounds: sim::Rounds,
-    driver: D,
+    progress: Progress<'a>,
 }
 
-impl<D: Drive> RunReplicated for Overlay<D> {
-    type Output = D::Output;
+impl Use for Overlay<'_> {
+    type Output = Simulated;
 
-    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
-        self.rounds.drive(new, self.driver)
+    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
+    where
+        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
+    {
+        self.rounds.run(new, self.progress)
     }
 }

@@ -49,6 +49,16 @@ pub enum Load {
     Rounds(Rounds),
 }
 
+impl Load {
+    pub(crate) fn voters(&self) -> Option<Voters> {
+        match self {
+            Self::Closed(closed) => closed.voters,
+            Self::Open(open) => Some(open.voters),
+            Self::Rounds(rounds) => Some(rounds.voters),
+        }
+    }
+}
+
 /// A closed loop: every peer thinks, requests, waits, holds and releases (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
@@ -509,11 +519,7 @@ impl From<&Setting> for Flags {
             Hold::TwoPoint { long_share, .. } => Some(long_share),
             Hold::Constant(_) | Hold::Exponential(_) => None,
         };
-        let voters = match &setting.load {
-            Load::Closed(closed) => closed.voters,
-            Load::Open(open) => Some(open.voters),
-            Load::Rounds(rounds) => Some(rounds.voters),
-        };
+        let voters = setting.load.voters();
         // Custody needs a majority in any case.
         let is_whole = setting.protocol == Protocol::Custody;
         let common = Self {

@@ -120,6 +120,9 @@ fn as_input(change: Change) -> node::Input {
 }
 
 impl Whole {
+    /// Of its messages.
+    pub const KINDS: &'static [&'static str] = &["resource", "register", "link"];
+
     /// Creates the `life`-th process of a run on a host. All its randomness comes from `seed`.
     ///
     /// # Panics
@@ -375,7 +378,6 @@ impl Actor for Whole {
     type Structure = ();
     type Buffers = Vec<Effect<Self>>;
 
-    const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const REPORTS_ENDS: bool = true;
 
     fn kind(message: &Self::Message) -> Option<usize> {
