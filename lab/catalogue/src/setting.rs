@@ -245,8 +245,8 @@ fn with_faults(flags: &Flags, setting: Flags) -> Result<Flags, Refused> {
     Ok(Flags { detection: setting.detection.or(is_notified.then_some(DETECTION)), ..setting })
 }
 
-/// Adds the voters, given the default numbers of replicas and votes. With another number of replicas, the default is the
-/// same share of votes, or the smallest majority.
+/// Adds the voters, given the default numbers of replicas and votes. With another number of replicas, the default is
+/// the same share of votes, or the smallest majority.
 fn voters(flags: &Flags, replicas: u32, votes: u32, load: Flags) -> Result<Flags, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
