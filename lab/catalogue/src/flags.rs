@@ -196,8 +196,8 @@ impl Flags {
         names.filter_map(pair).collect()
     }
 
-    /// Returns the given values as text; `true` for a switch.
-    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+    /// Returns the given values as text, by name, in the order of the help; `true` for a switch.
+    pub fn pairs(&self) -> Vec<(String, String)> {
         let as_text = |value| match value {
             Value::String(text) => text,
             // Whole numbers without a decimal point.

@@ -1,6 +1,6 @@
 //! Protocols by name, and [`Setting`]: everything that a simulated run depends on.
 //!
-//! Command lines and experiment files are both [`Flags`]. [`Setting::try_from`] fills in the defaults and checks them,
+//! Command lines and experiment files are both [`Flags`]. A [`Setting`] is one with all its defaults, checked;
 //! [`Setting::command`] is the inverse, and [`Setting::run`] runs the simulation.
 //!
 //! ```
@@ -22,4 +22,4 @@ pub use flags::Flags;
 pub use pair::{Pair, PairError, Partition};
 pub use protocol::{Among, Form, Protocol, Recovery, UnknownProtocol};
 pub use run::Error;
-pub use setting::{Backups, Closed, Load, Open, Refused, Rounds, Setting, Voters};
+pub use setting::{Refused, Setting, Workload};

@@ -1,5 +1,7 @@
 //! A complete, checked description of a run.
 
+use std::ops::Deref;
+
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells, Ttl};
@@ -24,93 +26,28 @@ const MOST: u32 = 10_000_000;
 /// The highest rate: one per nanosecond.
 const FASTEST: f64 = 1e9;
 
-/// A complete description of a run. Serialized as [`Flags`] with all values present.
+/// A complete, checked description of a run: the [`Flags`] in which every value that has an effect is present, and no
+/// other.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
-pub struct Setting {
-    pub protocol: Protocol,
-    /// Its form; repaired if there is only one.
-    pub form: Form,
-    pub load: Load,
-    pub latency: Model,
-    pub links: Links,
-    pub faults: Faults,
-    /// Whether violations are counted instead of stopping the run.
-    pub count_violations: bool,
-    /// The number of trials, each with its own random numbers.
-    pub trials: u32,
-    pub seed: u64,
-}
+pub struct Setting(Flags);
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum Load {
-    Closed(Closed),
-    Open(Open),
-    Rounds(Rounds),
-}
+impl Deref for Setting {
+    type Target = Flags;
 
-/// A closed loop: every peer thinks, requests, waits, holds and releases (Fair-K paper, §4).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Closed {
-    pub peers: u32,
-    /// The capacity; 1 where replicas vote.
-    pub slots: u32,
-    /// The voters, in addition to the peers. For custody some of the peers vote, and the lease is the session length.
-    pub voters: Option<Voters>,
-    /// The copies of peers' states, if any.
-    pub backups: Option<Backups>,
-    pub hold: Hold,
-    /// λ: requests of a peer per second of thinking.
-    pub think_rate: f64,
-    pub entries: u32,
-    /// The first acquisitions of each peer, which the steady state omits.
-    pub warm_up: u32,
-}
-
-/// Copies of each peer's state on the following peers (Fair-K paper, §5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backups {
-    /// p: the number of copies, without the original.
-    pub copies: u32,
-    pub recovery: Recovery,
+    fn deref(&self) -> &Flags {
+        &self.0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Voters {
-    /// The number of replicas, and of votes that win.
-    pub quorum: Quorum,
-    pub lease: Span,
-}
-
-/// An open workload (Sigma paper, §5).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Open {
-    pub voters: Voters,
-    /// The hold time; `None` if clients release at once.
-    pub hold: Option<Hold>,
-    /// λ: arrivals per second.
-    pub arrival_rate: f64,
-    pub settle: Span,
-    pub measure: Span,
-}
-
-/// Rounds on an overlay (E2E paper, §VI).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rounds {
-    pub overlay: OverlayKind,
-    pub peers: u32,
-    pub resources: u32,
-    pub voters: Voters,
-    /// The time before the first round, in which every resource is requested once; zero for none.
-    pub settle: Span,
-    pub rounds: u32,
-    pub round: Span,
-    pub requests: u32,
-    pub load: sim::Load,
-    /// The number of peers that fail or join in each round.
-    pub churn: u32,
-    /// The shortest time between retries of a client of Sigma; `None` for other protocols.
-    pub retry: Option<Span>,
+pub enum Workload {
+    /// A closed loop: every peer thinks, requests, waits, holds and releases (Fair-K paper, §4).
+    Closed,
+    /// An open workload (Sigma paper, §5).
+    Open,
+    /// Rounds on an overlay (E2E paper, §VI).
+    Rounds,
 }
 
 /// Why flags are not a valid setting, and what to change.
@@ -125,34 +62,35 @@ impl TryFrom<Flags> for Setting {
         check_values(&flags)?;
         let protocol = flags.protocol.unwrap_or_default();
         let among = among(&flags, protocol)?;
-        if let Some(form) = flags.form.filter(|_| !protocol.has_forms(among)) {
+        let has_forms = protocol.has_forms(among);
+        if let Some(form) = flags.form.filter(|_| !has_forms) {
             let there = if protocol.has_forms(Among::Replicas) { " on an overlay" } else { "" };
             return refuse(format!("{protocol} has only one form{there}: leave form {form} out"));
         }
         let load = match among {
-            Among::Peers => Load::Closed(closed(&flags, None, backups(&flags, protocol)?)?),
-            Among::Replicas if is_loop(&flags) => Load::Closed(closed(&flags, Some(voters(&flags, 32, 24)?), None)?),
-            Among::Replicas => Load::Open(open(&flags, voters(&flags, 32, 24)?)?),
+            Among::Peers => with_backups(&flags, protocol, closed(&flags)?)?,
+            Among::Replicas if is_loop(&flags) => voters(&flags, 32, 24, Flags { slots: None, ..closed(&flags)? })?,
+            Among::Replicas => voters(&flags, 32, 24, open(&flags)?)?,
             // "Majority of replica votes" (E2E paper).
-            Among::Overlay => Load::Rounds(rounds(&flags, protocol, voters(&flags, 10, 6)?)),
-            Among::Nodes => Load::Closed(nodes(&flags)?),
+            Among::Overlay => voters(&flags, 10, 6, rounds(&flags, protocol))?,
+            Among::Nodes => nodes(&flags)?,
         };
         let latency = flags.latency.clone().unwrap_or(match among {
             Among::Peers => Model::Constant(Span::from_secs(1)),
             Among::Replicas | Among::Nodes => Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) },
             Among::Overlay => Model::Uniform { low: Span::from_millis(20), high: Span::from_millis(100) },
         });
-        let setting = Self {
-            protocol,
-            form: flags.form.unwrap_or(Form::Repaired),
-            load,
-            latency,
-            links: flags.links.unwrap_or(Links::Ordered),
-            faults: faults(&flags, protocol)?,
+        let complete = Flags {
+            protocol: Some(protocol),
+            form: has_forms.then(|| flags.form.unwrap_or(Form::Repaired)),
+            latency: Some(latency),
+            links: flags.links.or(Some(Links::Ordered)),
             count_violations: flags.count_violations,
-            trials: flags.trials.unwrap_or(10),
-            seed: flags.seed.unwrap_or(1),
+            trials: flags.trials.or(Some(10)),
+            seed: flags.seed.or(Some(1)),
+            ..load
         };
+        let setting = Self(with_faults(&flags, complete)?);
         setting.check_use(&flags)?;
         setting.check_hosts()?;
         Ok(setting)
@@ -179,7 +117,7 @@ fn is_loop(flags: &Flags) -> bool {
     [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some) || flags.think_rate.is_some()
 }
 
-fn backups(flags: &Flags, protocol: Protocol) -> Result<Option<Backups>, Refused> {
+fn with_backups(flags: &Flags, protocol: Protocol, closed: Flags) -> Result<Flags, Refused> {
     if flags.recovery.is_some() && flags.backups.is_none() {
         return refuse("recovery needs backups: set backups as well".into());
     }
@@ -189,33 +127,33 @@ fn backups(flags: &Flags, protocol: Protocol) -> Result<Option<Backups>, Refused
     if protocol == Protocol::Ideal && flags.backups.is_some() {
         return refuse("ideal has no state to copy: leave backups out".into());
     }
-    let recovery = flags.recovery.unwrap_or(Recovery::Broadcast);
-    Ok(flags.backups.map(|copies| Backups { copies, recovery }))
+    let recovery = flags.backups.map(|_| flags.recovery.unwrap_or(Recovery::Broadcast));
+    Ok(Flags { backups: flags.backups, recovery, ..closed })
 }
 
-fn closed(flags: &Flags, voters: Option<Voters>, backups: Option<Backups>) -> Result<Closed, Refused> {
-    Ok(Closed {
-        peers: flags.peers.unwrap_or(100),
-        slots: if voters.is_some() { 1 } else { flags.slots.unwrap_or(3) },
-        voters,
-        backups,
-        hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
-        think_rate: flags.think_rate.unwrap_or(0.5),
-        entries: flags.entries.unwrap_or(2000),
-        warm_up: flags.warm_up.unwrap_or(20),
-    })
+fn closed(flags: &Flags) -> Result<Flags, Refused> {
+    let held = hold(flags)?;
+    let closed = Flags {
+        peers: flags.peers.or(Some(100)),
+        slots: flags.slots.or(Some(3)),
+        think_rate: flags.think_rate.or(Some(0.5)),
+        entries: flags.entries.or(Some(2000)),
+        warm_up: flags.warm_up.or(Some(20)),
+        ..held
+    };
+    Ok(Flags { hold: closed.hold.or(Some(Hold::Constant(Span::from_secs(10)))), ..closed })
 }
 
 /// Whole peers in a closed loop, some of which vote.
-fn nodes(flags: &Flags) -> Result<Closed, Refused> {
-    let quorum = match flags.replicas.unwrap_or(3) {
-        voters @ (1 | 3 | 5) => Quorum::new(voters, voters / 2 + 1),
+fn nodes(flags: &Flags) -> Result<Flags, Refused> {
+    let voters = match flags.replicas.unwrap_or(3) {
+        voters @ (1 | 3 | 5) => voters,
         voters => return refuse(format!("replicas {voters}: custody has 1, 3 or 5 voters")),
     };
     let peers = flags.peers.unwrap_or(20);
-    let least = sim::Custody::keepers(quorum.replicas());
+    let least = sim::Custody::keepers(voters);
     if (peers as usize) < least {
-        return refuse(format!("peers {peers} are too few: {} voters need at least {least} peers", quorum.replicas()));
+        return refuse(format!("peers {peers} are too few: {voters} voters need at least {least} peers"));
     }
     let lease = flags.lease.unwrap_or(SESSION);
     session(lease).map_err(|why| Refused(format!("lease {lease:#} is not a valid session length: {why}")))?;
@@ -225,47 +163,52 @@ fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     if flags.detection.is_some() {
         return refuse("custody detects failures itself: leave detection out".into());
     }
-    let closed = closed(flags, Some(Voters { quorum, lease }), None)?;
-    let (slots, entries) = (flags.slots.unwrap_or(3), flags.entries.unwrap_or(30));
-    Ok(Closed { peers, slots, entries, warm_up: flags.warm_up.unwrap_or(5), ..closed })
+    Ok(Flags {
+        peers: Some(peers),
+        replicas: Some(voters),
+        lease: Some(lease),
+        entries: flags.entries.or(Some(30)),
+        warm_up: flags.warm_up.or(Some(5)),
+        ..closed(flags)?
+    })
 }
 
 pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {
     Ttl::from_millis(lease.as_nanos() / 1_000_000)
 }
 
-fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
-    Ok(Open {
-        voters,
-        hold: hold(flags)?,
-        arrival_rate: flags.arrival_rate.unwrap_or(3.0),
+fn open(flags: &Flags) -> Result<Flags, Refused> {
+    Ok(Flags {
+        arrival_rate: flags.arrival_rate.or(Some(3.0)),
         // "After 5 minutes warm-up period, we test 10 minutes" (§5).
-        settle: flags.settle.unwrap_or(Span::from_secs(300)),
-        measure: flags.measure.unwrap_or(Span::from_secs(600)),
+        settle: flags.settle.or(Some(Span::from_secs(300))),
+        measure: flags.measure.or(Some(Span::from_secs(600))),
+        ..hold(flags)?
     })
 }
 
 /// The defaults are those of the E2E paper, Table 1.
-fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
+fn rounds(flags: &Flags, protocol: Protocol) -> Flags {
     // Our choice: half of it is about ten overlay round trips.
     let round = flags.round.unwrap_or(Span::from_secs(10));
-    Rounds {
-        overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
-        peers: flags.peers.unwrap_or(6500),
-        resources: flags.resources.unwrap_or(65),
-        voters,
-        settle: flags.settle.unwrap_or(Span::ZERO),
-        rounds: flags.rounds.unwrap_or(20),
-        round,
-        requests: flags.requests.unwrap_or(20),
-        load: flags.load.unwrap_or(sim::Load::Whole),
-        churn: flags.churn.unwrap_or(0),
+    Flags {
+        overlay: flags.overlay.or(Some(OverlayKind::Pastry)),
+        peers: flags.peers.or(Some(6500)),
+        resources: flags.resources.or(Some(65)),
+        settle: flags.settle.or(Some(Span::ZERO)),
+        rounds: flags.rounds.or(Some(20)),
+        round: Some(round),
+        requests: flags.requests.or(Some(20)),
+        load: flags.load.or(Some(sim::Load::Whole)),
+        churn: flags.churn.or(Some(0)),
         // Holds last a round or two: retries every half second would be most of the counted messages.
         retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or((round / 2).max(Span::from_nanos(1)))),
+        ..Flags::default()
     }
 }
 
-fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
+fn with_faults(flags: &Flags, setting: Flags) -> Result<Flags, Refused> {
+    let protocol = setting.protocol.unwrap_or_default();
     if flags.replica_life.is_some() && [Among::Peers, Among::Nodes].contains(&protocol.among()[0]) {
         return refuse(format!("{protocol} has no replicas to reset: leave replica-life out, or use crash"));
     }
@@ -274,35 +217,37 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     if let Some((name, _)) = needing_resets.iter().find(|(_, is_given)| *is_given && flags.replica_life.is_none()) {
         return refuse(format!("{name} needs replica-life: set it as well"));
     }
-    let faults = Faults {
-        loss: flags.loss.unwrap_or(0.0),
-        duplication: flags.duplication.unwrap_or(0.0),
-        client_crash: flags.client_crash.unwrap_or(0.0),
+    let share = |share: Option<f64>| share.filter(|share| *share > 0.0);
+    let setting = Flags {
+        loss: share(flags.loss),
+        duplication: share(flags.duplication),
+        client_crash: share(flags.client_crash),
         replica_life: flags.replica_life,
-        resets_at_most: flags.resets_at_most.map(|Pair(most, within)| (most as usize, within)),
+        resets_at_most: flags.resets_at_most,
         down_after_reset: flags.down_after_reset,
-        delays: flags.delay.map(|Pair(share, mean)| (share, mean)),
-        crashes: flags.crash.map(Spells::from),
-        deaths: flags.death,
-        freezes: flags.freeze.map(Spells::from),
-        partitions: flags.partition.map(|Partition(cut, spells)| (cut, spells.into())),
-        cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
-        withdrawals: flags.withdrawal.unwrap_or(0.0),
-        catastrophe: flags.catastrophe.map(|Pair(share, after)| (share, after)),
+        delay: flags.delay,
+        crash: flags.crash,
+        death: flags.death,
+        freeze: flags.freeze,
+        partition: flags.partition,
+        cut_off: flags.cut_off,
+        withdrawal: share(flags.withdrawal),
+        catastrophe: flags.catastrophe,
         detection: flags.detection,
-        clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
-        ..Faults::default() // The other faults are used only by tests and whole nodes.
+        clocks: flags.clocks,
+        ..setting
     };
-    if protocol == Protocol::Ideal && faults != Faults::default() {
+    let has_faults = setting.faults() != Faults::default();
+    if protocol == Protocol::Ideal && has_faults {
         return refuse("ideal is a bound without faults: leave faults out, or use another protocol".into());
     }
-    let is_notified = flags.backups.is_some() && faults != Faults::default();
-    Ok(Faults { detection: faults.detection.or(is_notified.then_some(DETECTION)), ..faults })
+    let is_notified = flags.backups.is_some() && has_faults;
+    Ok(Flags { detection: setting.detection.or(is_notified.then_some(DETECTION)), ..setting })
 }
 
-/// Returns the voters, given the default numbers of replicas and votes. With another number of replicas, the default is
+/// Adds the voters, given the default numbers of replicas and votes. With another number of replicas, the default is
 /// the same share of votes, or the smallest majority.
-fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
+fn voters(flags: &Flags, replicas: u32, votes: u32, load: Flags) -> Result<Flags, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
         return refuse(format!("replicas {n} must be from 1 to 64"));
@@ -312,17 +257,53 @@ fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     if !(least..=n).contains(&m) {
         return refuse(format!("{m} votes of {n} replicas are not a quorum: use {least} to {n}"));
     }
-    Ok(Voters { quorum: Quorum::new(n, m), lease: flags.lease.unwrap_or(LEASE) })
+    Ok(Flags { replicas: Some(n), votes: Some(m), lease: flags.lease.or(Some(LEASE)), ..load })
 }
 
-fn hold(flags: &Flags) -> Result<Option<Hold>, Refused> {
-    match (flags.hold, flags.long_share) {
+fn hold(flags: &Flags) -> Result<Flags, Refused> {
+    let hold = match (flags.hold, flags.long_share) {
         (Some(Hold::TwoPoint { short, long, .. }), Some(long_share)) => {
-            Ok(Some(Hold::TwoPoint { short, long, long_share }))
+            Some(Hold::TwoPoint { short, long, long_share })
         }
-        (_, Some(_)) => refuse("long-share needs a two-point hold, such as hold two-point:1s/100s".into()),
-        (hold, None) => Ok(hold),
+        (_, Some(_)) => return refuse("long-share needs a two-point hold, such as hold two-point:1s/100s".into()),
+        (hold, None) => hold,
+    };
+    let long_share = match hold {
+        Some(Hold::TwoPoint { long_share, .. }) => Some(long_share),
+        _ => None,
+    };
+    Ok(Flags { hold, long_share, ..Flags::default() })
+}
+
+impl Flags {
+    /// Returns the faults for the simulator.
+    pub fn faults(&self) -> Faults {
+        let pair = |Pair(share, time)| (share, time);
+        Faults {
+            loss: self.loss.unwrap_or(0.0),
+            duplication: self.duplication.unwrap_or(0.0),
+            client_crash: self.client_crash.unwrap_or(0.0),
+            replica_life: self.replica_life,
+            resets_at_most: self.resets_at_most.map(|Pair(most, within)| (most as usize, within)),
+            down_after_reset: self.down_after_reset,
+            delays: self.delay.map(pair),
+            crashes: self.crash.map(Spells::from),
+            deaths: self.death,
+            freezes: self.freeze.map(Spells::from),
+            partitions: self.partition.map(|Partition(cut, spells)| (cut, spells.into())),
+            cut_off: self.cut_off.map(pair),
+            withdrawals: self.withdrawal.unwrap_or(0.0),
+            catastrophe: self.catastrophe.map(pair),
+            detection: self.detection,
+            clocks: self.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
+            ..Faults::default() // The other faults are used only by tests and whole nodes.
+        }
     }
+}
+
+/// Returns a value that a complete setting of this load has.
+pub(crate) fn set<T>(value: Option<T>) -> T {
+    value.expect("a complete setting has a value for everything that has an effect")
 }
 
 fn refuse<T>(why: String) -> Result<T, Refused> {
@@ -402,7 +383,7 @@ impl Setting {
         match given.pairs().iter().find(|(name, value)| !has_effect(name, value)) {
             None => Ok(()),
             Some((name, _)) => {
-                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.environment()))
+                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol(), self.environment()))
             }
         }
     }
@@ -410,29 +391,67 @@ impl Setting {
     /// Rejects rounds that exceed the clock, churn that removes all peers, and additional hosts where the latencies are
     /// those of a fixed number.
     fn check_hosts(&self) -> Result<(), Refused> {
-        let newcomers = match &self.load {
-            Load::Closed(_) => false,
-            Load::Open(_) => true,
-            Load::Rounds(Rounds { peers, churn, .. }) if churn / 2 >= *peers => {
+        let newcomers = match (self.workload(), self.peers, self.churn, self.rounds, self.round) {
+            (Workload::Closed, ..) => false,
+            (Workload::Open, ..) => true,
+            (_, Some(peers), Some(churn), ..) if churn / 2 >= peers => {
                 return refuse(format!("churn {churn} removes all {peers} peers"));
             }
-            Load::Rounds(Rounds { rounds, round, .. }) if round.as_nanos().checked_mul((*rounds).into()).is_none() => {
+            (.., Some(rounds), Some(round)) if round.as_nanos().checked_mul(rounds.into()).is_none() => {
                 return refuse(format!("{rounds} rounds of {round:#} exceed the clock's range of 584 years"));
             }
-            Load::Rounds(rounds) => rounds.churn > 0 || self.faults != Faults::default(),
+            (_, _, churn, ..) => churn > Some(0) || self.faults() != Faults::default(),
         };
-        if newcomers && !self.latency.is_boundless() {
-            return refuse(format!(
-                "latency {} has a fixed number of hosts, and this workload adds hosts: use constant, uniform or jitter",
-                self.latency
-            ));
+        match &self.latency {
+            Some(latency) if newcomers && !latency.is_boundless() => refuse(format!(
+                "latency {latency} has a fixed number of hosts, and this workload adds hosts: use constant, uniform or \
+                 jitter"
+            )),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// Returns every value as text, by name, in the order of the help; `true` for a switch.
-    pub fn pairs(&self) -> Vec<(String, String)> {
-        Flags::from(self).pairs()
+    pub fn protocol(&self) -> Protocol {
+        set(self.protocol)
+    }
+
+    pub fn trials(&self) -> u32 {
+        set(self.trials)
+    }
+
+    pub fn seed(&self) -> u64 {
+        set(self.seed)
+    }
+
+    pub fn with_trials(self, trials: u32) -> Self {
+        Self(Flags { trials: Some(trials), ..self.0 })
+    }
+
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self(Flags { seed: Some(seed), ..self.0 })
+    }
+
+    /// Has unreachable peers reported after this time, if they are not.
+    pub fn with_detection(self, after: Span) -> Self {
+        Self(Flags { detection: self.detection.or(Some(after)), ..self.0 })
+    }
+
+    pub fn workload(&self) -> Workload {
+        match self.among() {
+            Among::Overlay => Workload::Rounds,
+            Among::Replicas if self.peers.is_none() => Workload::Open,
+            _ => Workload::Closed,
+        }
+    }
+
+    pub(crate) fn among(&self) -> Among {
+        if self.overlay.is_some() { Among::Overlay } else { self.protocol().among()[0] }
+    }
+
+    /// Returns the numbers of replicas and of votes that win, if there are voters. Custody needs a majority.
+    pub fn quorum(&self) -> Option<Quorum> {
+        let replicas = self.replicas?;
+        Some(Quorum::new(replicas, self.votes.unwrap_or(replicas / 2 + 1)))
     }
 
     pub fn arguments(&self) -> Vec<String> {
@@ -454,131 +473,27 @@ impl Setting {
     }
 
     pub fn name(&self) -> String {
-        let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
-        format!("{}{form}{}", self.protocol, self.environment())
-    }
-
-    /// Returns the form, if the protocol has several in this environment.
-    pub fn form_if_any(&self) -> Option<Form> {
-        let among = match self.load {
-            _ if self.protocol == Protocol::Custody => Among::Nodes,
-            Load::Closed(Closed { voters: None, .. }) => Among::Peers,
-            Load::Closed(_) | Load::Open(_) => Among::Replicas,
-            Load::Rounds(_) => Among::Overlay,
-        };
-        self.protocol.has_forms(among).then_some(self.form)
+        let form = self.form.map(|form| format!(" ({form})")).unwrap_or_default();
+        format!("{}{form}{}", self.protocol(), self.environment())
     }
 
     fn environment(&self) -> String {
-        match &self.load {
-            Load::Closed(Closed { peers, voters: Some(voters), .. }) if self.protocol == Protocol::Custody => {
-                format!(" among {peers} peers with {} voters", voters.quorum.replicas())
+        let peers = self.peers.unwrap_or_default();
+        match (self.overlay, self.replicas, self.backups) {
+            (Some(overlay), ..) => format!(" on {overlay}, {peers} peers"),
+            (_, Some(voters), _) if self.among() == Among::Nodes => {
+                format!(" among {peers} peers with {voters} voters")
             }
-            Load::Closed(Closed { peers, voters: None, backups: Some(backups), .. }) => {
-                format!(" among {peers} peers with {} backups", backups.copies)
-            }
-            Load::Closed(Closed { peers, voters: None, .. }) => format!(" among {peers} peers"),
-            Load::Closed(Closed { peers, voters: Some(voters), .. }) => {
-                format!(" among {peers} peers with {} replicas", voters.quorum.replicas())
-            }
-            Load::Open(open) => format!(" with {} replicas", open.voters.quorum.replicas()),
-            Load::Rounds(rounds) => format!(" on {}, {} peers", rounds.overlay, rounds.peers),
+            (_, Some(replicas), _) if self.workload() == Workload::Open => format!(" with {replicas} replicas"),
+            (_, Some(replicas), _) => format!(" among {peers} peers with {replicas} replicas"),
+            (.., Some(backups)) => format!(" among {peers} peers with {backups} backups"),
+            _ => format!(" among {peers} peers"),
         }
     }
 }
 
 impl Serialize for Setting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Flags::from(self).present())
-    }
-}
-
-impl From<&Setting> for Flags {
-    fn from(setting: &Setting) -> Self {
-        let common = Self {
-            protocol: Some(setting.protocol),
-            form: setting.form_if_any(),
-            latency: Some(setting.latency.clone()),
-            links: Some(setting.links),
-            count_violations: setting.count_violations,
-            trials: Some(setting.trials),
-            seed: Some(setting.seed),
-            ..fault_flags(&setting.faults)
-        };
-        let long_share = |hold: &Hold| match *hold {
-            Hold::TwoPoint { long_share, .. } => Some(long_share),
-            Hold::Constant(_) | Hold::Exponential(_) => None,
-        };
-        let voters = match &setting.load {
-            Load::Closed(closed) => closed.voters,
-            Load::Open(open) => Some(open.voters),
-            Load::Rounds(rounds) => Some(rounds.voters),
-        };
-        // Custody needs a majority in any case.
-        let is_whole = setting.protocol == Protocol::Custody;
-        let common = Self {
-            replicas: voters.map(|voters| voters.quorum.replicas()),
-            votes: voters.filter(|_| !is_whole).map(|voters| voters.quorum.votes()),
-            lease: voters.map(|voters| voters.lease),
-            ..common
-        };
-        match &setting.load {
-            Load::Closed(closed) => Self {
-                peers: Some(closed.peers),
-                slots: Some(closed.slots).filter(|_| closed.voters.is_none() || is_whole),
-                backups: closed.backups.map(|backups| backups.copies),
-                recovery: closed.backups.map(|backups| backups.recovery),
-                hold: Some(closed.hold),
-                long_share: long_share(&closed.hold),
-                think_rate: Some(closed.think_rate),
-                entries: Some(closed.entries),
-                warm_up: Some(closed.warm_up),
-                ..common
-            },
-            Load::Open(open) => Self {
-                hold: open.hold,
-                long_share: open.hold.as_ref().and_then(long_share),
-                arrival_rate: Some(open.arrival_rate),
-                settle: Some(open.settle),
-                measure: Some(open.measure),
-                ..common
-            },
-            Load::Rounds(rounds) => Self {
-                overlay: Some(rounds.overlay),
-                peers: Some(rounds.peers),
-                resources: Some(rounds.resources),
-                settle: Some(rounds.settle),
-                rounds: Some(rounds.rounds),
-                round: Some(rounds.round),
-                requests: Some(rounds.requests),
-                load: Some(rounds.load),
-                churn: Some(rounds.churn),
-                retry: rounds.retry,
-                ..common
-            },
-        }
-    }
-}
-
-fn fault_flags(faults: &Faults) -> Flags {
-    let share = |share: f64| (share > 0.0).then_some(share);
-    Flags {
-        replica_life: faults.replica_life,
-        loss: share(faults.loss),
-        duplication: share(faults.duplication),
-        client_crash: share(faults.client_crash),
-        delay: faults.delays.map(|(share, mean)| Pair(share, mean)),
-        crash: faults.crashes.map(Pair::from),
-        death: faults.deaths,
-        freeze: faults.freezes.map(Pair::from),
-        partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
-        cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
-        withdrawal: share(faults.withdrawals),
-        catastrophe: faults.catastrophe.map(|(share, after)| Pair(share, after)),
-        detection: faults.detection,
-        clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
-        resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
-        down_after_reset: faults.down_after_reset,
-        ..Flags::default()
+        serializer.collect_map(self.present())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use peerlock_catalogue::{self as catalogue, Closed, Load, Open, Setting};
+use peerlock_catalogue::{self as catalogue, Setting, Workload};
 use peerlock_sim::Hold;
 use peerlock_sim::latency::Model;
 
@@ -30,10 +30,8 @@ impl Point {
             table.insert("protocol".into(), protocol.into());
         }
         let has_seed = table.contains_key("seed");
-        let mut setting: Setting = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
-        if !has_seed {
-            setting.seed = seed;
-        }
+        let setting: Setting = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+        let setting = if has_seed { setting } else { setting.with_seed(seed) };
         if !is_computed {
             return Ok(Self::Simulated(setting));
         }
@@ -49,7 +47,7 @@ impl Point {
 
     pub fn trials(&self) -> u64 {
         match self {
-            Self::Simulated(setting) => u64::from(setting.trials),
+            Self::Simulated(setting) => u64::from(setting.trials()),
             Self::Computed(_) => 0,
         }
     }
@@ -81,7 +79,7 @@ impl Point {
     pub fn latencies(&self) -> Option<(&Path, usize)> {
         match self {
             Self::Simulated(setting) => match &setting.latency {
-                Model::Matrix(file) => Some((file, setting.hosts())),
+                Some(Model::Matrix(file)) => Some((file, setting.hosts())),
                 _ => None,
             },
             Self::Computed(_) => None,
@@ -108,29 +106,32 @@ impl Point {
 }
 
 fn theory(setting: &Setting) -> Result<Theory, String> {
-    match &setting.load {
-        Load::Open(open) => of_quorums(setting, open),
-        Load::Closed(closed) => of_one_message(setting, closed),
-        Load::Rounds(_) => Err("no theory for rounds on an overlay".into()),
+    match setting.workload() {
+        Workload::Open => of_quorums(setting),
+        Workload::Closed => of_one_message(setting),
+        Workload::Rounds => Err("no theory for rounds on an overlay".into()),
     }
 }
 
 /// Throughput is limited by arrivals or latencies; a violation is a quorum that is reset during a hold.
-fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
+fn of_quorums(setting: &Setting) -> Result<Theory, String> {
+    let (Some(quorum), Some(rate)) = (setting.quorum(), setting.arrival_rate) else {
+        return Err("theory needs replicas and arrivals".into());
+    };
     let (low, high) = match setting.latency {
-        Model::Constant(delay) => (delay, delay),
-        Model::Uniform { low, high } | Model::Jitter { low, high } => (low, high),
-        Model::King | Model::Matrix(_) => return Err(format!("no theory for latency {}", setting.latency)),
+        Some(Model::Constant(delay)) => (delay, delay),
+        Some(Model::Uniform { low, high } | Model::Jitter { low, high }) => (low, high),
+        _ => return Err("theory needs constant, uniform or jitter latency".into()),
     };
-    let life = setting.faults.replica_life.map(|life| life.as_secs_f64());
-    let forgets = life.zip(open.hold).map(|(life, hold)| hold.mean() / life);
-    let served = match open.hold {
+    let life = setting.replica_life.map(|life| life.as_secs_f64());
+    let forgets = life.zip(setting.hold).map(|(life, hold)| hold.mean() / life);
+    let served = match setting.hold {
         // The hold adds to the time between two grants.
-        Some(hold) => 1.0 / (1.0 / open.voters.quorum.saturation(low, high) + hold.mean()),
-        None => open.voters.quorum.saturation(low, high),
+        Some(hold) => 1.0 / (1.0 / quorum.saturation(low, high) + hold.mean()),
+        None => quorum.saturation(low, high),
     };
-    let violations = forgets.map(|forgets| open.voters.quorum.broken(forgets));
-    Ok(Theory { throughput: Some(open.arrival_rate.min(served)), violations, spread: None })
+    let violations = forgets.map(|forgets| quorum.broken(forgets));
+    Ok(Theory { throughput: Some(rate.min(served)), violations, spread: None })
 }
 
 /// How much the mean wait may exceed the ideal's in exchange for order: our choice.
@@ -139,13 +140,13 @@ const EXCESS: f64 = 0.01;
 /// Estimates the spread of waits if a hand-over takes one message and the mean wait stays close to the ideal's: a
 /// limited number of holders can know the oldest waiter, which enters when the first of them releases. An estimate of
 /// means, not a bound; derived in lab/docs/papers/fair-k-late.md.
-fn of_one_message(setting: &Setting, closed: &Closed) -> Result<Theory, String> {
-    let (Hold::Exponential(hold), Model::Constant(message)) = (closed.hold, &setting.latency) else {
+fn of_one_message(setting: &Setting) -> Result<Theory, String> {
+    let (Some(Hold::Exponential(hold)), Some(Model::Constant(message))) = (setting.hold, &setting.latency) else {
         return Err("theory needs exponential holds and constant latency".into());
     };
     let (hold, message) = (hold.as_secs_f64(), message.as_secs_f64());
-    let know = (1.0 + EXCESS * (hold / message).powi(2)).min(f64::from(closed.slots));
-    let entries = f64::from(closed.peers) * f64::from(closed.entries);
+    let know = (1.0 + EXCESS * (hold / message).powi(2)).min(setting.slots.map_or(1.0, f64::from));
+    let entries = setting.cost() as f64 / f64::from(setting.trials());
     Ok(Theory { spread: Some(hold / know * (entries.ln() - 1.0)), ..Theory::default() })
 }
 

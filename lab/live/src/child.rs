@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::clock::{self, Pace};
 use crate::links::{self, Links, Received};
 use crate::wire::{ChildReport, Order, Prepare, Update};
-use crate::{Error, frame, population};
+use crate::{Error, frame};
 
 const BUFFER: usize = 1 << 16;
 
@@ -102,7 +102,7 @@ fn connect(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
         }
     };
     let links = links.ok_or_else(|| Error::Refused("the run started before the processes were connected".into()))?;
-    let player = Player { prepare, population: population(&setting), links, input, pace };
+    let player = Player { prepare, population: setting.hosts() as u64, links, input, pace };
     setting.drive(player).map_err(peerlock_catalogue::Error::from)?
 }
 

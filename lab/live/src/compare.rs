@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use peerlock_catalogue::{Load, Setting};
+use peerlock_catalogue::{Setting, Workload};
 use peerlock_sim::Report;
 use serde::Serialize;
 
@@ -22,9 +22,9 @@ pub struct Costs {
 
 impl Costs {
     pub fn of(setting: &Setting, report: &Report) -> Self {
-        let entries = match setting.load {
-            Load::Rounds(_) => report.steady_flow.entries,
-            Load::Closed(_) | Load::Open(_) => report.entries,
+        let entries = match setting.workload() {
+            Workload::Rounds => report.steady_flow.entries,
+            Workload::Closed | Workload::Open => report.entries,
         };
         let per_entry = |count: u64| count as f64 / entries.max(1) as f64;
         let harm = report.harm();

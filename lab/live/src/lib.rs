@@ -25,7 +25,7 @@ mod stats;
 mod tables;
 mod wire;
 
-use peerlock_catalogue::{Load, Protocol, Setting};
+use peerlock_catalogue::{Protocol, Setting};
 use thiserror::Error;
 
 pub use child::child;
@@ -55,16 +55,6 @@ impl Error {
     }
 }
 
-pub(crate) fn population(setting: &Setting) -> u64 {
-    match &setting.load {
-        Load::Closed(closed) => {
-            u64::from(closed.peers) + closed.voters.map_or(0, |voters| u64::from(voters.quorum.replicas()))
-        }
-        Load::Open(open) => u64::from(open.voters.quorum.replicas()),
-        Load::Rounds(rounds) => u64::from(rounds.peers),
-    }
-}
-
 /// Checks that a setting can run on sockets.
 ///
 /// # Errors
@@ -72,7 +62,7 @@ pub(crate) fn population(setting: &Setting) -> u64 {
 /// Names what only the simulator has.
 pub fn check(setting: &Setting) -> Result<(), Error> {
     let refuse = |why: &str| Err(Error::Refused(why.into()));
-    match setting.protocol {
+    match setting.protocol() {
         Protocol::Ideal => {
             return refuse("ideal is a bound with global knowledge, not a protocol: simulate it");
         }
@@ -81,14 +71,13 @@ pub fn check(setting: &Setting) -> Result<(), Error> {
         }
         _ => {}
     }
-    let faults = &setting.faults;
     let simulated = [
-        ("crash", faults.crashes.is_some()),
-        ("death", faults.deaths.is_some()),
-        ("catastrophe", faults.catastrophe.is_some()),
-        ("client-crash", faults.client_crash > 0.0),
-        ("cut-off", faults.cut_off.is_some()),
-        ("resets-at-most", faults.resets_at_most.is_some()),
+        ("crash", setting.crash.is_some()),
+        ("death", setting.death.is_some()),
+        ("catastrophe", setting.catastrophe.is_some()),
+        ("client-crash", setting.client_crash.is_some()),
+        ("cut-off", setting.cut_off.is_some()),
+        ("resets-at-most", setting.resets_at_most.is_some()),
     ];
     match simulated.iter().find(|(_, is_set)| *is_set) {
         Some((name, _)) => Err(Error::Refused(format!("{name} works only in the simulator: use --kill"))),

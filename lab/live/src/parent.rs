@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use peerlock_catalogue::{Load, Setting};
+use peerlock_catalogue::Setting;
 use peerlock_sim::{Report, Share};
 use peerlock_types::{PeerId, Span, Time};
 
@@ -18,7 +18,7 @@ use crate::kill::{Kill, Target};
 use crate::machine::Machine;
 use crate::stats::Stats;
 use crate::wire::{ChildReport, Order, Prepare};
-use crate::{Error, check, frame, population};
+use crate::{Error, check, frame};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,16 +73,13 @@ const MOST_PROCESSES: usize = 256;
 /// Returns an error if the setting cannot run on sockets, a process failed, or a rule was violated.
 pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Result<Live, Error> {
     check(setting)?;
-    if let Load::Rounds(rounds) = &setting.load
-        && rounds.churn > 0
-        && !options.kills.is_empty()
-    {
+    if setting.churn > Some(0) && !options.kills.is_empty() {
         return Err(Error::Refused("churn replaces peers at random: leave out --kill or churn".into()));
     }
     let mut setting = setting.clone();
     if !options.kills.is_empty() || options.cut.is_some() {
         // With a fault, peers maintain the overlay, and unexpected messages are no violation.
-        setting.faults.detection.get_or_insert(DETECTION);
+        setting = setting.with_detection(DETECTION);
     }
     let apart = apart(&setting, options)?;
     let processes = options.processes.max(1) + apart.len();
@@ -90,7 +87,7 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
         return Err(Error::Refused("a partition needs two processes: use --processes".into()));
     }
     let (mut trials, mut deaths, mut spared, mut clocks_apart) = <(Vec<_>, Vec<_>, Vec<_>, Duration)>::default();
-    for trial in 0..setting.trials {
+    for trial in 0..setting.trials() {
         let mut run = Run::start(&setting, trial, options, &apart)?;
         run.play(progress)?;
         clocks_apart = clocks_apart.max(run.clocks_apart()?);
@@ -108,7 +105,7 @@ const DETECTION: Span = Span::from_secs(5);
 
 /// Returns the peers with their own process: the potential victims.
 fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
-    let all = population(setting);
+    let all = setting.hosts() as u64;
     let by_number = |kill: &Kill| match kill.target {
         Target::Peer(peer) => Some(peer),
         _ => None,
@@ -411,7 +408,7 @@ impl<'a> Run<'a> {
         child.wait().map_err(Error::io("wait for a process of the run"))?;
         self.workers[process].orders = None;
         let exited = self.pace.now();
-        let peers = (0..population(self.setting)).map(PeerId::new);
+        let peers = (0..self.setting.hosts() as u64).map(PeerId::new);
         let peers: Vec<PeerId> = peers.filter(|peer| self.share.home(*peer) == process).collect();
         self.stats.record_kill(sent, exited, self.trial, peers);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use peerlock_catalogue::{Among, Flags, Form, Load, Protocol, Setting};
+use peerlock_catalogue::{Among, Flags, Form, Protocol, Setting, Workload};
 use peerlock_sim::{Hold, OverlayKind};
 use peerlock_types::Span;
 use serde::Serialize;
@@ -119,8 +119,9 @@ fn setting(flags: Flags) -> Result<Setting, Error> {
 /// Returns a violation if violations are not counted.
 pub fn simulated(setting: &Setting) -> Result<Costs, Error> {
     // Only closed loops draw other requests than the real run.
-    let trials = if let Load::Closed(_) = setting.load { setting.trials.max(TRIALS) } else { setting.trials };
-    let setting = Setting { trials, ..setting.clone() };
+    let is_closed = setting.workload() == Workload::Closed;
+    let trials = if is_closed { setting.trials().max(TRIALS) } else { setting.trials() };
+    let setting = setting.clone().with_trials(trials);
     Ok(Costs::of(&setting, &setting.run(&|_| ())?))
 }
 

@@ -53,6 +53,7 @@ pub enum Message {
 
 /// The timer of a client: the end of an attempt without answers, of the backoff, or of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Wake(pub Ticket);
 
 /// The reaction of a client that cannot win.

@@ -31,12 +31,10 @@ pub trait Actor: Sized {
     /// Reused, so that a step does not allocate.
     type Buffers: Default;
 
-    const KINDS: &'static [&'static str];
-
     /// Clients leave by themselves at the reported end of their grant, possibly before their peer notices.
     const REPORTS_ENDS: bool = false;
 
-    /// Returns the index in [`Actor::KINDS`], or `None` for maintenance traffic, which is neither counted nor traced.
+    /// Returns the index in the list of kinds, or `None` for maintenance traffic, which is neither counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;
 
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);

@@ -79,7 +79,7 @@ impl Setting for Custody {
             Fencing::new(1, slots, count_violations),
             (),
             Passing::new(None),
-            Messages::of::<Whole>(),
+            Messages::of(Whole::KINDS),
             None,
             Idle::new(slots),
             Order::default(),

@@ -46,21 +46,24 @@ impl Experiment {
         peers: impl Fn(&Latency) -> Vec<P> + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
-        let setting = Of { experiment: self, peers, protocol: PhantomData };
+        let setting = Of { experiment: self, kinds: P::KINDS, peers, protocol: PhantomData };
         trials::run(&setting, self.trials, self.seed, progress)
     }
 
+    /// `kinds` are those of the messages.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
+        kinds: &'static [&'static str],
         peers: impl Fn(&Latency) -> Vec<P> + Sync,
         driver: D,
     ) -> D::Output {
-        driver.drive(&Of { experiment: self, peers, protocol: PhantomData }, self.trials, self.seed)
+        driver.drive(&Of { experiment: self, kinds, peers, protocol: PhantomData }, self.trials, self.seed)
     }
 }
 
 struct Of<'a, P, F> {
     experiment: &'a Experiment,
+    kinds: &'static [&'static str],
     peers: F,
     protocol: PhantomData<fn() -> P>,
 }
@@ -91,7 +94,7 @@ where
             Fencing::new(1, slots, count_violations),
             structure,
             Passing::new(longest).at_most(most_passes),
-            Messages::of::<Bare<P>>(),
+            Messages::of(self.kinds),
             Some(Burden::default()),
             Idle::new(slots),
             Order::default(),

@@ -110,7 +110,7 @@ impl Setting for Nodes {
             Exclusion::new(resources, slots, by_force),
             Generations::new(resources, by_force),
             Queued::new(clearly, slots),
-            Messages::of::<Whole>(),
+            Messages::of(Whole::KINDS),
             Standstill::new(resources, still),
         );
         let mut world = World::new(setup, InVisits::new(visits, seed), rules);

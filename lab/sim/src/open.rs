@@ -38,20 +38,23 @@ impl Open {
         new_peer: impl Fn(PeerId) -> P + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
-        trials::run(&Of { open: self, new_peer }, self.trials, self.seed, progress)
+        trials::run(&Of { open: self, kinds: P::KINDS, new_peer }, self.trials, self.seed, progress)
     }
 
+    /// `kinds` are those of the messages.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
+        kinds: &'static [&'static str],
         new_peer: impl Fn(PeerId) -> P + Sync,
         driver: D,
     ) -> D::Output {
-        driver.drive(&Of { open: self, new_peer }, self.trials, self.seed)
+        driver.drive(&Of { open: self, kinds, new_peer }, self.trials, self.seed)
     }
 }
 
 struct Of<'a, F> {
     open: &'a Open,
+    kinds: &'static [&'static str],
     new_peer: F,
 }
 
@@ -76,12 +79,12 @@ where
         let rules = (
             Exclusion::new(1, SLOTS, count_violations).seeing_instants(),
             Fencing::new(1, SLOTS, count_violations),
-            Messages::of::<Bare<P>>(),
+            Messages::of(self.kinds),
             Idle::new(SLOTS),
             Order::default(),
             Window::from(Time::ZERO + workload.settle),
             Resets::within(lease),
-            Costs::of::<Bare<P>>(replicas),
+            Costs::of(self.kinds, replicas),
         );
         let setup = Setup {
             latency,

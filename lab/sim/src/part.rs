@@ -134,28 +134,13 @@ pub struct Counted {
     pub(crate) load: Vec<u64>,
 }
 
-/// A way to run a setting: simulated, in several processes, or as a check of their records.
+/// A way to run a setting in several processes: one of the processes, or the check of their records.
 pub trait Drive {
     type Output;
 
     fn drive<S>(self, setting: &S, trials: u32, seed: u64) -> Self::Output
     where
         S: Setting<Actor: Actor<Message: Wire, Note: Wire + Clone>>;
-}
-
-/// Runs all trials in virtual time on rayon's threads. Calls the closure for every trial that has ended.
-#[derive(Debug)]
-pub struct Simulated<F>(pub F);
-
-impl<F: Fn(u64) + Sync> Drive for Simulated<F> {
-    type Output = Result<Report, Box<Failure>>;
-
-    fn drive<S>(self, setting: &S, trials: u32, seed: u64) -> Self::Output
-    where
-        S: Setting<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
-    {
-        trials::run(setting, trials, seed, self.0)
-    }
 }
 
 pub struct Run<A: Actor> {

@@ -120,25 +120,31 @@ impl Rounds {
     ) -> Result<Report, Box<Failure>> {
         let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
         match self.overlay {
-            OverlayKind::Chord => trials::run(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed, progress),
-            OverlayKind::Pastry => trials::run(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed, progress),
+            OverlayKind::Chord => {
+                trials::run(&&self.of::<Chord, P, _>(P::KINDS, catalogue), self.trials, self.seed, progress)
+            }
+            OverlayKind::Pastry => {
+                trials::run(&&self.of::<Pastry, P, _>(P::KINDS, catalogue), self.trials, self.seed, progress)
+            }
         }
     }
 
+    /// `kinds` are those of the messages.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
+        kinds: &'static [&'static str],
         new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
         driver: D,
     ) -> D::Output {
         let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
         match self.overlay {
-            OverlayKind::Chord => driver.drive(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed),
-            OverlayKind::Pastry => driver.drive(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed),
+            OverlayKind::Chord => driver.drive(&&self.of::<Chord, P, _>(kinds, catalogue), self.trials, self.seed),
+            OverlayKind::Pastry => driver.drive(&&self.of::<Pastry, P, _>(kinds, catalogue), self.trials, self.seed),
         }
     }
 
-    fn of<O, P, F>(&self, catalogue: Catalogue<F>) -> Of<'_, O, P, F> {
-        Of { rounds: self, catalogue, overlay: PhantomData }
+    fn of<O, P, F>(&self, kinds: &'static [&'static str], catalogue: Catalogue<F>) -> Of<'_, O, P, F> {
+        Of { rounds: self, kinds, catalogue, overlay: PhantomData }
     }
 
     /// Peers must maintain the overlay and confirm hops, and routing may fail.
@@ -153,6 +159,7 @@ impl Rounds {
 
 struct Of<'a, O, P, F> {
     rounds: &'a Rounds,
+    kinds: &'static [&'static str],
     catalogue: Catalogue<F>,
     overlay: PhantomData<fn() -> (O, P)>,
 }
@@ -199,7 +206,7 @@ where
             Exclusion::new(resources, SLOTS, count_violations).seeing_instants(),
             Fencing::new(resources, SLOTS, count_violations),
             Memory::new(catalogue.replicas(), ranges, lease),
-            PerRound::of::<Self::Actor>(),
+            PerRound::of(self.kinds),
             Burden::default(),
         );
         let setup = Setup {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::token::Layout;
-use peerlock_protocols::{FairKLate, fair_k_late};
+use peerlock_protocols::{FairKLate, Observe, fair_k_late};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{
     Actor, Came, Closed, Drive, Experiment, Faults, Links, Outside, Recorder, Share, Trial, Wire, seed_of,
@@ -63,5 +63,5 @@ fn lagging_process_still_receives() {
     };
     let layout = Layout::printed(1, 1);
     let peers = |_: &_| vec![FairKLate::new(PeerId::new(0), &layout, fair_k_late::Config::default())];
-    assert_eq!(experiment.drive(peers, Alone), Ok(()));
+    assert_eq!(experiment.drive(FairKLate::KINDS, peers, Alone), Ok(()));
 }

@@ -1,12 +1,12 @@
 //! A report as a table or as JSON.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_catalogue::{Load, Protocol, Setting};
-use peerlock_sim::{self as sim, Numbers, Received, Report, WaitSummary};
+use peerlock_catalogue::{Setting, Workload};
+use peerlock_sim::{Load, Numbers, Received, Report, WaitSummary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -42,14 +42,9 @@ pub struct Json<'a> {
 
 impl<'a> Json<'a> {
     pub fn new(setting: &'a Setting, report: &'a Report, took: Duration) -> Self {
-        let (peers, slots) = match &setting.load {
-            Load::Closed(closed) => (Some(closed.peers), closed.slots),
-            Load::Open(_) => (None, 1),
-            Load::Rounds(rounds) => (Some(rounds.peers), 1),
-        };
         let (harm, numbers) = (report.harm(), &report.numbers);
         let mut more = counts(setting, report);
-        if let (Load::Open(_), Some((worst, replicas))) = (&setting.load, report.worst) {
+        if let (Workload::Open, Some((worst, replicas))) = (setting.workload(), report.worst) {
             let (messages, yields, place) = (worst.messages, worst.yields, worst.place);
             let worst = json!({
                 "messages": messages, "yields": yields, "place": place, "bound": worst.bound(replicas),
@@ -58,19 +53,19 @@ impl<'a> Json<'a> {
             more.insert("throughput".into(), report.throughput().into());
             more.insert("steady_messages_per_entry".into(), report.steady_messages_per_entry().into());
         }
-        if let Load::Rounds(_) = &setting.load {
+        if setting.workload() == Workload::Rounds {
             more.insert("grants".into(), report.steady_flow.entries.into());
             more.insert("messages_sent".into(), report.sent().into());
             more.insert("received".into(), received(&report.received).into());
         }
         Self {
             setting,
-            protocol: setting.protocol.to_string(),
-            form: setting.form_if_any().map(|form| form.to_string()),
-            peers,
-            slots,
-            trials: setting.trials,
-            seed: setting.seed,
+            protocol: setting.protocol().to_string(),
+            form: setting.form.map(|form| form.to_string()),
+            peers: setting.peers,
+            slots: setting.slots.unwrap_or(1),
+            trials: setting.trials(),
+            seed: setting.seed(),
             entries: report.entries,
             wait: report.wait.map(wait),
             steady: report.steady.map(wait),
@@ -96,9 +91,9 @@ impl<'a> Json<'a> {
 
 /// Returns counts over all trials by name, and some settings that remain for compatibility.
 fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
-    let (settings, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
-        Load::Closed(_) => (&[], &[]),
-        Load::Open(_) => (
+    let (settings, counted): (&[&str], &[(&str, &str)]) = match setting.workload() {
+        Workload::Closed => (&[], &[]),
+        Workload::Open => (
             &["replicas", "votes", "arrival-rate"],
             &[
                 ("clients", "asked"),
@@ -106,7 +101,7 @@ fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
                 ("most_yields_of_a_client", "yields of a client"),
             ],
         ),
-        Load::Rounds(_) => (
+        Workload::Rounds => (
             &["overlay", "resources", "replicas", "votes", "rounds", "requests", "load", "churn"],
             &[
                 ("asked", "asked in rounds"),
@@ -178,7 +173,7 @@ pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Dur
     if let Some(throughput) = report.throughput().filter(|_| numbers.count("nanoseconds measured") > 0) {
         writeln!(out, "throughput: {throughput:.3} entries per second")?;
     }
-    if let Load::Rounds(_) = setting.load {
+    if setting.workload() == Workload::Rounds {
         rounds(out, report, numbers)?;
     }
     clients(out, setting, report, numbers)?;
@@ -203,42 +198,34 @@ pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Dur
 }
 
 fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
-    let Setting { protocol, trials, seed, .. } = setting;
-    let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
-    let what = match &setting.load {
-        Load::Closed(closed) => {
-            let target = match closed.voters.map(|voters| voters.quorum) {
-                None => format!("{} slots", closed.slots),
-                Some(quorum) if *protocol == Protocol::Custody => {
-                    format!("{} slots, {} voters", closed.slots, quorum.replicas())
-                }
-                Some(quorum) => format!("{} of {} votes", quorum.votes(), quorum.replicas()),
+    let pairs: BTreeMap<String, String> = setting.pairs().into_iter().collect();
+    let of = |name: &str| pairs.get(name).map_or("", String::as_str);
+    let (protocol, form) = (setting.protocol(), setting.form.map(|form| format!(" ({form})")).unwrap_or_default());
+    let (peers, replicas, votes, trials, seed) = (of("peers"), of("replicas"), of("votes"), of("trials"), of("seed"));
+    let what = match setting.workload() {
+        Workload::Closed => {
+            let target = match (replicas, votes, of("slots")) {
+                ("", _, slots) => format!("{slots} slots"),
+                (voters, "", slots) => format!("{slots} slots, {voters} voters"),
+                _ => format!("{votes} of {replicas} votes"),
             };
-            format!("{} peers, {target}, {trials} trials of {} entries each, seed {seed}", closed.peers, closed.entries)
+            format!("{peers} peers, {target}, {trials} trials of {} entries each, seed {seed}", of("entries"))
         }
-        Load::Open(open) => format!(
-            "{} of {} votes, {} clients per second, {trials} trials of {:#}, seed {seed}",
-            open.voters.quorum.votes(),
-            open.voters.quorum.replicas(),
-            open.arrival_rate,
-            open.measure
+        Workload::Open => format!(
+            "{votes} of {replicas} votes, {} clients per second, {trials} trials of {}, seed {seed}",
+            of("arrival-rate"),
+            of("measure")
         ),
-        Load::Rounds(rounds) => {
-            let whose = match rounds.load {
-                sim::Load::Whole => "",
-                sim::Load::PerPeer => " at each peer",
-            };
+        Workload::Rounds => {
+            let whose = if setting.load == Some(Load::PerPeer) { " at each peer" } else { "" };
             format!(
-                "{} peers on {}\n{} resources with {} replicas, {} votes win; {} rounds of {:#}, {} requests in \
-                 each{whose}, {trials} trials, seed {seed}",
-                rounds.peers,
-                rounds.overlay,
-                rounds.resources,
-                rounds.voters.quorum.replicas(),
-                rounds.voters.quorum.votes(),
-                rounds.rounds,
-                rounds.round,
-                rounds.requests
+                "{peers} peers on {}\n{} resources with {replicas} replicas, {votes} votes win; {} rounds of {}, {} \
+                 requests in each{whose}, {trials} trials, seed {seed}",
+                of("overlay"),
+                of("resources"),
+                of("rounds"),
+                of("round"),
+                of("requests")
             )
         }
     };
@@ -279,7 +266,7 @@ fn rounds(out: &mut impl Write, report: &Report, numbers: &Printed<'_>) -> std::
 fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &Printed<'_>) -> std::io::Result<()> {
     let [asked, refused, lost, withdrawn, yields] =
         ["asked", "refused", "lost", "withdrawn", "yields of a client"].map(|name| numbers.count(name));
-    let is_open = matches!(setting.load, Load::Open(_));
+    let is_open = setting.workload() == Workload::Open;
     if is_open || refused + lost + withdrawn > 0 {
         writeln!(
             out,
@@ -297,10 +284,10 @@ fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &P
 }
 
 fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::Result<()> {
-    let too_short = match &setting.load {
-        Load::Closed(closed) => Some(format!("a peer needs more than {} entries", closed.warm_up)),
-        Load::Open(_) => Some("there was no grant in the measured time".into()),
-        Load::Rounds(_) => None, // Rounds have no steady state.
+    let too_short = match (setting.workload(), setting.warm_up) {
+        (Workload::Rounds, _) => None, // Rounds have no steady state.
+        (_, Some(warm_up)) => Some(format!("a peer needs more than {warm_up} entries")),
+        _ => Some("there was no grant in the measured time".into()),
     };
     writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
     for (name, wait) in [("whole run", report.wait), ("steady state", report.steady)] {

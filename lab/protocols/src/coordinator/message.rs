@@ -184,6 +184,7 @@ impl Message {
 
 /// The timers: of a client, of unacknowledged RELEASEs, of the owner's lease, and of pings (in print: a late OK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Timer {
     Wake(Ticket),
     Resend,

@@ -166,6 +166,7 @@ impl From<sigma::Message> for Message {
 
 /// The timers: of votes, of a waiting client, of changes to be sent to the first waiters, of an unacknowledged token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Timer {
     Vote(sigma::Timer),
     Wake(Ticket),

@@ -96,6 +96,7 @@ impl From<sigma::Message> for Message {
 
 /// The timers: Sigma's, of pings (§V.B), of unacknowledged queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Timer {
     Vote(sigma::Timer),
     Ping,

@@ -72,6 +72,7 @@ impl Message {
 
 /// The timers of clients and replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Timer {
     Wake(Ticket),
     Lease(u32),

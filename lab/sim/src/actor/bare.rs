@@ -21,8 +21,6 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     type Structure = Structure;
     type Buffers = Vec<protocol::Effect<P::Message, P::Timer>>;
 
-    const KINDS: &'static [&'static str] = P::KINDS;
-
     fn kind(message: &P::Message) -> Option<usize> {
         Some(P::kind(message))
     }

@@ -55,8 +55,6 @@ where
     type Structure = ();
     type Buffers = Buffers<O, P>;
 
-    const KINDS: &'static [&'static str] = P::KINDS;
-
     /// Messages between overlays, and confirmations of hops, are maintenance.
     fn kind(message: &Self::Message) -> Option<usize> {
         match message {

@@ -121,6 +121,9 @@ fn as_input(change: Change) -> node::Input {
 }
 
 impl Whole {
+    /// Of its messages.
+    pub const KINDS: &'static [&'static str] = &["resource", "register", "link"];
+
     /// Creates the `life`-th process of a run on a host. All its randomness comes from `seed`.
     ///
     /// # Panics
@@ -376,7 +379,6 @@ impl Actor for Whole {
     type Structure = ();
     type Buffers = Vec<Effect<Self>>;
 
-    const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const REPORTS_ENDS: bool = true;
 
     fn kind(message: &Self::Message) -> Option<usize> {

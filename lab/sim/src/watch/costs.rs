@@ -34,8 +34,8 @@ impl Cost {
 }
 
 impl Costs {
-    pub fn of<A: Actor>(replicas: u32) -> Self {
-        let yields = A::KINDS.iter().position(|kind| *kind == "yield");
+    pub fn of(kinds: &[&str], replicas: u32) -> Self {
+        let yields = kinds.iter().position(|kind| *kind == "yield");
         Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }
     }
 }

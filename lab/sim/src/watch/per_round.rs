@@ -5,7 +5,7 @@ use peerlock_types::{PeerId, Span, Time};
 
 use super::traffic::count_of;
 use super::{Broken, Event, Mark, Watch};
-use crate::actor::{Actor, Routing};
+use crate::actor::Routing;
 use crate::report::Sheet;
 
 /// Counts round by round. Only waiting times count after the last round.
@@ -14,7 +14,7 @@ pub struct PerRound {
     rounds: Vec<Round>,
     is_over: bool,
     /// By type: each hop of a routed message, and each direct message.
-    messages: Vec<u64>,
+    messages: Vec<(&'static str, u64)>,
     hops: u64,
     /// Messages between overlays, and confirmations of hops.
     upkeep: u64,
@@ -27,11 +27,11 @@ pub struct PerRound {
 }
 
 impl PerRound {
-    pub fn of<A: Actor>() -> Self {
+    pub fn of(kinds: &[&'static str]) -> Self {
         Self {
             rounds: Vec::new(),
             is_over: false,
-            messages: vec![0; A::KINDS.len()],
+            messages: kinds.iter().map(|kind| (*kind, 0)).collect(),
             hops: 0,
             upkeep: 0,
             got: Vec::new(),
@@ -75,7 +75,7 @@ impl<A: Routing> Watch<A> for PerRound {
                 if let Some(round) = self.rounds.last_mut().filter(|_| !self.is_over) {
                     match A::kind(message) {
                         Some(kind) => {
-                            self.messages[kind] += 1;
+                            self.messages[kind].1 += 1;
                             round.messages += 1;
                             self.hops += u64::from(A::is_hop(message));
                         }
@@ -102,7 +102,7 @@ impl<A: Routing> Watch<A> for PerRound {
         }
         sheet.flow.entries = sum(|round| round.grants);
         sheet.flow.messages = sum(|round| round.messages);
-        sheet.messages = A::KINDS.iter().copied().zip(self.messages.iter().copied()).collect();
+        sheet.messages = take(&mut self.messages);
         sheet.unsteady = take(&mut self.waits);
         sheet.rounds = take(&mut self.rounds);
         sheet.received = take(&mut self.received);
