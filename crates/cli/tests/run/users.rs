@@ -138,6 +138,20 @@ fn root_uses_the_service_of_another_user() {
     assert!(stderr.contains("systemctl start peerlock"), "{stderr}");
 }
 
+#[test]
+fn agent_of_a_command_leaves_the_port_to_the_machines_agent() {
+    if !has_others() {
+        return;
+    }
+    let (out, stderr) = on_a_machine(
+        "theirs /run/program run r -- true
+        /run/program agent 2>/run/log & agent=$!
+        while ! grep -q ready /run/log; do kill -0 $agent || { cat /run/log; exit; }; sleep 0.02; done
+        echo ready",
+    );
+    assert_eq!(out, "ready\n", "{stderr}");
+}
+
 /// A user's cron jobs have no `$XDG_RUNTIME_DIR`, while shells have one. The next agent must listen at the socket of
 /// its predecessor, where the jobs look for it.
 #[test]
