@@ -146,7 +146,7 @@ fn agent_of_a_command_leaves_the_port_to_the_machines_agent() {
     let (out, stderr) = on_a_machine(
         "theirs /run/program run r -- true
         /run/program agent 2>/run/log & agent=$!
-        while ! grep -q ready /run/log; do kill -0 $agent || { cat /run/log; exit; }; sleep 0.02; done
+        while ! grep -q ' ready ' /run/log; do kill -0 $agent || { cat /run/log; exit; }; sleep 0.02; done
         echo ready",
     );
     assert_eq!(out, "ready\n", "{stderr}");
