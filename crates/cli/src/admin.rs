@@ -1,6 +1,7 @@
 //! Commands of an administrator: `peerlock voters`, `resize`, `remove`, `drain`, `recover`, and `release --slot`.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use futures_util::future::ready;
 use futures_util::{StreamExt as _, stream};
+use nix::unistd::{geteuid, setgid, setuid};
 use peerlock::{Class, Client, Listing, PeerId, PeerView, SlotView, StartError, Voter, places, store};
 use peerlock_http::Done;
 use peerlock_registry::{Versions, recover as recovered};
@@ -272,7 +274,12 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
     // Checked before the lock, which would create the directory.
-    std::fs::metadata(&path).map_err(file)?;
+    let found = std::fs::metadata(&path).map_err(file)?;
+    if geteuid().is_root() && found.uid() != 0 {
+        // Otherwise the agent could not read the files that are written here.
+        let become_owner = || setgid(found.gid().into()).and_then(|()| setuid(found.uid().into()));
+        become_owner().map_err(|error| file(error.into()))?;
+    }
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
     let is_running = |error| match error {

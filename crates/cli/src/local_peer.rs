@@ -143,6 +143,10 @@ impl PeerArgs {
     fn address(&self, any_port: bool, is_local: bool) -> Result<SocketAddr> {
         let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let usual = |port| SocketAddr::new(ip.into(), port);
+        if is_local && self.listen.is_none() {
+            // No host dials it, and the machine's agent may need the usual port.
+            return Ok(usual(0));
+        }
         let address = self.listen.unwrap_or(usual(PORT));
         // Checked before the start, in order to choose another port if necessary.
         match TcpListener::bind(address) {

@@ -82,7 +82,7 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
     }
     let since = Instant::now();
     let mut refused = None;
-    while let Some(system) = system_agent(&data_dir) {
+    while let Some(system) = system_agent(&data_dir).or_else(|| service_of_another_user(&data_dir, &socket)) {
         let is_soon = match &system {
             // A supervisor soon restarts it.
             Err(Error::SystemAgentDown { .. }) => since.elapsed() < SUPERVISED,
@@ -150,6 +150,17 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
         }
         Err(_) => places::has_system_agent().then(|| Err(Error::SystemAgentDown { socket: socket.to_owned() })),
     }
+}
+
+/// Root's default directory belongs to another user if its agent is a service of that user. A command of root does not
+/// start that agent: it could not read the files of a process of root afterwards.
+fn service_of_another_user(data_dir: &Path, socket: &Path) -> Option<Result<Endpoint>> {
+    let is_theirs = || fs::metadata(data_dir).is_ok_and(|dir| dir.uid() != 0);
+    let is_default = geteuid().is_root() && data_dir == Path::new(places::SYSTEM_DATA_DIR);
+    (is_default && is_theirs()).then(|| match UnixStream::connect(socket) {
+        Ok(_) => Ok(Endpoint::Unix(socket.to_owned())),
+        Err(_) => Err(Error::SystemAgentDown { socket: socket.to_owned() }),
+    })
 }
 
 /// Locks the start of the agent, by a file beside the socket. `None` if another process has the lock.

@@ -31,11 +31,15 @@ unit=/etc/systemd/system/peerlock.service
 case "$*" in
 daemon-reload) ;;
 "enable --now peerlock")
-    words=$(sed -n 's/^ExecStart=//p' "$unit")
+    of() { sed -n "s/^$1=//p" "$unit" | sed 's,%S,/var/lib,g; s,%t,/run,g'; }
+    user=$(of User) words=$(of ExecStart) before=$(of ExecStartPre)
     arguments=$(sed -n 's/^PEERLOCK_ARGS=//p' /etc/peerlock/agent.env)
-    export PEERLOCK_RUNTIME_DIR=$(sed -n 's,^Environment=PEERLOCK_RUNTIME_DIR=%t,/run,p' "$unit")
-    install -d -m 700 /var/lib/peerlock; install -d -m 710 /run/peerlock
-    setsid ${words/\$PEERLOCK_ARGS/$arguments} < /dev/null > /run/log 2>&1 & agent=$!
+    export $(of Environment)
+    install -d -o "$user" -g "$user" -m 700 /var/lib/peerlock
+    install -d -o "$user" -g "$user" -m 710 /run/peerlock
+    ${before#+-}
+    setsid setpriv --reuid "$user" --regid "$user" --init-groups --bounding-set=-all --no-new-privs \
+        ${words/\$PEERLOCK_ARGS/$arguments} < /dev/null > /run/log 2>&1 & agent=$!
     until grep -q ready /run/log; do kill -0 $agent || { cat /run/log >&2; exit 1; }; sleep 0.05; done ;;
 *) echo "systemctl $*: the page has no such command" >&2; exit 64 ;;
 esac
@@ -128,6 +132,8 @@ fn page_three_servers_works_as_written() {
     };
     let clusters = ask("head -1 /var/lib/peerlock/cluster");
     assert!(clusters.iter().all(|id| *id == clusters[0]), "{clusters:?}");
+    let owners = ask("stat -c %U /etc/peerlock/secret /proc/$(head -1 /var/lib/peerlock/agent.lock)");
+    assert!(owners.iter().all(|owners| owners == "peerlock\npeerlock\n"), "{owners:?}");
     let left = ask("cat /etc/peerlock/agent.env");
     assert!(left.iter().all(|line| line == "PEERLOCK_ARGS=--join db1 --join db2 --join db3\n"), "{left:?}");
 }

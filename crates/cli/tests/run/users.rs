@@ -108,6 +108,50 @@ fn socket_group_member_creates_no_cluster() {
     assert!(stderr.contains("systemctl start peerlock"), "{stderr}");
 }
 
+/// The service runs as a user of its own. A command of root must neither start an agent on its directory, whose files
+/// would become root's, nor create a cluster elsewhere; a recovery by root leaves files that the service can read.
+#[test]
+fn root_uses_the_service_of_another_user() {
+    if !has_others() {
+        return;
+    }
+    let (out, stderr) = on_a_machine(
+        "for dir in /run/peerlock /var/lib/peerlock; do mkdir -m 710 $dir; chown 65534:65534 $dir; done
+        start() {
+            : >/run/log; theirs PEERLOCK_DATA_DIR=/var/lib/peerlock PEERLOCK_RUNTIME_DIR=/run/peerlock \
+                /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
+            while ! grep -q ready /run/log; do kill -0 $agent || { cat /run/log; exit; }; sleep 0.02; done
+        }
+        end() {
+            pid=$(head -1 /var/lib/peerlock/agent.lock); kill $1 $pid; while test -e /proc/$pid; do sleep 0.02; done
+        }
+        start
+        /run/program run r -- sh -c 'touch /run/held; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/held; do sleep 0.02; done
+        end -9; start; touch /run/go; wait $job; echo \"code $?\"
+        end; /run/program run r -- echo ran; echo \"code $?\"
+        /run/program recover --yes >/run/recovered; echo \"code $?\"
+        find /var/lib/peerlock /run/peerlock ! -user 65534
+        start; /run/program run -w 20s r -- echo ran; echo \"code $?\"",
+    );
+    assert_eq!(out, "code 7\ncode 69\ncode 0\nran\ncode 0\n", "{stderr}");
+    assert!(stderr.contains("systemctl start peerlock"), "{stderr}");
+}
+
+#[test]
+fn agent_of_a_command_leaves_the_port_to_the_machines_agent() {
+    if !has_others() {
+        return;
+    }
+    let (out, stderr) = on_a_machine(
+        "theirs /run/program run r -- true
+        /run/program agent 2>/run/log & agent=$!
+        while ! grep -q ' ready ' /run/log; do kill -0 $agent || { cat /run/log; exit; }; sleep 0.02; done
+        echo ready",
+    );
+    assert_eq!(out, "ready\n", "{stderr}");
+}
+
 /// A user's cron jobs have no `$XDG_RUNTIME_DIR`, while shells have one. The next agent must listen at the socket of
 /// its predecessor, where the jobs look for it.
 #[test]
