@@ -69,7 +69,7 @@ fn end(sessions: &[SessionId]) -> Command {
 }
 
 fn detach(session: SessionId, fencing: u64) -> Command {
-    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
+    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note"), run: None }
 }
 
 /// Hosts 1 to 3 with sessions 1 to 3, all parties of `r`.
@@ -441,7 +441,7 @@ fn late_renewal_does_not_shorten_grant() {
     let (mut state, [a, ..]) = three();
     let renew = |millis| {
         let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
-        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note }
+        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note, run: None }
     };
     for (millis, expected) in [(5_000, 5_000), (9_000, 9_000), (5_000, 9_000)] {
         assert_eq!(state.apply(1, renew(millis)), Outcome::Done);
