@@ -35,8 +35,7 @@ impl Node {
         self.detached.ending.retain(|_, ending| *ending != alias);
         let Some(ticket) = self.clients.by_alias(alias) else { return };
         self.clients.take_alias(ticket);
-        // The end of a run is in the registry, which an eviction does not change.
-        let Some(entry) = self.clients.get(ticket).filter(|entry| !entry.concluded) else { return };
+        let Some(entry) = self.clients.get(ticket) else { return };
         let (name, held) = (entry.wanted.name.clone(), entry.is_held());
         if !held {
             self.clients.wait_again(ticket);

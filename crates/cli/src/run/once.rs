@@ -89,13 +89,13 @@ pub fn describe(name: &str, period: &PeriodView) -> String {
     let zone = TimeZone::system();
     let [ended, next, now] = [period.ended, now + period.left, now].map(|at| zoned(at, &zone));
     let host = if period.host.is_empty() { "another host".into() } else { visible(&period.host) };
-    let next = time(&next, &now, "%H:%M");
-    let ended = time(&ended, &now, "%H:%M:%S");
-    match (period.succeeded, period.failures) {
-        (true, _) => format!("{name} ran until {ended} on {host}, next from {next}"),
-        (false, 1) => format!("{name} failed at {ended} on {host}, next attempt from {next}"),
-        (false, times) => format!("{name} failed {times} times, last at {ended} on {host}, next attempt from {next}"),
+    let [ended, next] = [ended, next].map(|at| time(&at, &now));
+    if period.succeeded {
+        return format!("{name} ran until {ended} on {host}, next from {next}");
     }
+    let times = if period.failures == 1 { "once".into() } else { format!("{} times", period.failures) };
+    let next = if period.holds { format!("next attempt from {next}") } else { "another attempt may start".into() };
+    format!("{name} failed {times}, last at {ended} on {host}, {next}")
 }
 
 fn zoned(at: Duration, zone: &TimeZone) -> Zoned {
@@ -104,8 +104,8 @@ fn zoned(at: Duration, zone: &TimeZone) -> Zoned {
 }
 
 /// Formats a time, with its date if that is not today.
-fn time(at: &Zoned, now: &Zoned, format: &str) -> String {
-    let time = at.strftime(format);
+fn time(at: &Zoned, now: &Zoned) -> String {
+    let time = at.strftime("%H:%M:%S");
     if at.date() == now.date() { time.to_string() } else { format!("{} {time}", at.date()) }
 }
 
@@ -157,18 +157,18 @@ mod tests {
     fn run_of_the_period_is_described() {
         let at = |hour: i64, minute: i64| Duration::from_secs((hour * 60 + minute) as u64 * 60);
         let now = zoned(at(3, 10), &TimeZone::UTC);
-        assert_eq!(time(&zoned(at(3, 55), &TimeZone::UTC), &now, "%H:%M"), "03:55");
-        assert_eq!(time(&zoned(at(25, 0), &TimeZone::UTC), &now, "%H:%M"), "1970-01-02 01:00");
-        for (succeeded, failures, words) in [
-            (true, 1, "report ran until "),
-            (false, 1, "report failed at "),
-            (false, 3, "report failed 3 times, last at "),
+        assert_eq!(time(&zoned(at(3, 55), &TimeZone::UTC), &now), "03:55:00");
+        assert_eq!(time(&zoned(at(25, 0), &TimeZone::UTC), &now), "1970-01-02 01:00:00");
+        for (succeeded, failures, holds, begin, end) in [
+            (true, 1, true, "report ran until ", " on db2, next from "),
+            (false, 1, false, "report failed once, last at ", " on db2, another attempt may start"),
+            (false, 3, true, "report failed 3 times, last at ", " on db2, next attempt from "),
         ] {
-            let period = json!({ "succeeded": succeeded, "failures": failures, "holds": true, "host": "db2",
+            let period = json!({ "succeeded": succeeded, "failures": failures, "holds": holds, "host": "db2",
                 "label": "", "fencing": 7, "ended_ms": 0, "left_ms": 60_000 });
             let period: PeriodView = serde_json::from_value(period).unwrap();
             let text = describe("report", &period);
-            assert!(text.starts_with(words) && text.contains(" on db2, next "), "{text}");
+            assert!(text.starts_with(begin) && text.contains(end), "{text}");
         }
     }
 }

