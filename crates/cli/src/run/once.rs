@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{Error, Result, duration};
 
-const SHORTEST: Duration = Duration::from_secs(10);
+const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The next run may start this much early, so that a timer with a little jitter runs in each period.
 const MOST_SLACK: Duration = Duration::from_secs(5 * 60);
@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Once {
     /// Run at most once successfully per period in the whole cluster, such as 1h or 20h
     ///
-    /// After a success, other runs end with 0 until the period has passed since the start, less a tenth of it (5 minutes
-    /// at most). After a failure the next host may run.
+    /// After a success, other runs end with 0 until the period has passed since the start, less a tenth of it (at
+    /// most 5 minutes). After a failure the next host may run.
     #[arg(long, value_name = "PERIOD", value_parser = duration)]
     once_per: Option<Duration>,
     /// Exact time from the start of a run during which no other may start [default: the period less a tenth]
@@ -53,7 +53,7 @@ impl Once {
         let given = [("--once-per", self.once_per), ("--hold-for", self.hold_for)];
         let wrong = given.into_iter().find(|(_, given)| given.is_some_and(|it| !(SHORTEST..=LONGEST).contains(&it)));
         wrong.map_or(Ok(()), |(option, _)| {
-            Err(Error::Usage(format!("{option} is out of range: give a duration between 10s and 720h (30 days)")))
+            Err(Error::Usage(format!("{option} is out of range: give a duration between 1s and 720h (30 days)")))
         })
     }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn period_out_of_range_is_refused() {
         for (seconds, hold_for, good) in
-            [(0, None, false), (9, None, false), (10, None, true), (3600, Some(1), false), (2_592_001, None, false)]
+            [(0, None, false), (1, None, true), (3600, Some(0), false), (3600, Some(1), true), (2_592_001, None, false)]
         {
             assert_eq!(once(seconds, hold_for).check().is_ok(), good, "{seconds} s, {hold_for:?}");
         }
