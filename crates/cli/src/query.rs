@@ -159,7 +159,8 @@ fn details(details: &ResourceDetails) -> String {
     let held = details.holders.iter().filter(|slot| !slot.free).count();
     let head =
         format!("{name}: {held} of {slots} slots held, {} waiting; generation {generation}\n", details.queue.len());
-    head + &table(PLACES, rows)
+    let period = details.period.as_ref().map(|period| crate::run::describe_period(name.as_str(), period) + "\n");
+    head + &period.unwrap_or_default() + &table(PLACES, rows)
 }
 
 pub fn holders(details: &ResourceDetails) -> String {

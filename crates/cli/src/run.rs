@@ -3,6 +3,7 @@
 mod label;
 mod lease;
 mod loss;
+mod once;
 mod show;
 mod waiting;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, ValueEnum};
-use peerlock::{Class, Client, Hold, Stop};
+use peerlock::{Class, Client, Hold, PeriodView, Stop};
 use peerlock_supervise::{Job, Moment, OnLost, Outcome, Signals, supervise};
 use tokio::sync::watch;
 use tokio::task::yield_now;
@@ -28,6 +29,8 @@ use crate::{Error, Result, duration, start};
 pub use label::of as label;
 use lease::LeaseTimes;
 use loss::Loss;
+use once::Once;
+pub use once::describe as describe_period;
 pub use peerlock_types::roughly;
 use show::Show;
 
@@ -58,7 +61,8 @@ Exit codes of peerlock:
 Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time in the cluster of the agent
   peerlock run -n 3 -w 10m render -- ./render.sh         three at a time; wait at most 10 minutes
-  peerlock run --try -E 0 report -- ./report.sh          skip, without an error code, if no slot is free
+  peerlock run --once-per 1h report -- ./report.sh       one successful run per hour, whichever host begins
+  peerlock run --try -E 0 sync -- ./sync.sh              skip, without an error code, if no slot is free
   peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent";
 
 /// Run a command while holding a slot of a resource
@@ -78,6 +82,8 @@ pub struct Options {
     command: Vec<OsString>,
     #[command(flatten)]
     request: RequestArgs,
+    #[command(flatten)]
+    once: Once,
     /// Lease duration: how long the slot is kept if this process hangs
     ///
     /// If the machine dies, other hosts wait for the session of its agent instead: 15 s by default.
@@ -97,7 +103,7 @@ pub struct Options {
     conflict_exit_code: u8,
     /// Report events on standard error as JSON lines
     ///
-    /// The events are: listening, waiting, granted, notice, lost, ended, failed.
+    /// The events are: listening, waiting, granted, skipped, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
     #[command(flatten, next_help_heading = "As a peer")]
@@ -128,6 +134,8 @@ enum Run {
     Ended(Outcome),
     /// A signal arrived before the command was started.
     Interrupted(Outcome),
+    /// The run of this period has taken place.
+    Skipped(PeriodView),
 }
 
 impl Run {
@@ -148,6 +156,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Ok(outcome.end())
         }
         Ok(Run::Interrupted(outcome)) => Ok(outcome.end()),
+        Ok(Run::Skipped(period)) => {
+            show.skipped(&options.name, &period);
+            let code = if period.succeeded { 0 } else { options.conflict_exit_code };
+            Ok(ExitCode::from(code))
+        }
         Err(error) => {
             let was_late = matches!(&error, Error::Peerlock(error) if error.class() == Class::NotAcquired);
             let code = if was_late { options.conflict_exit_code } else { exit::code(&error) };
@@ -159,6 +172,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 async fn execute(options: &Options, show: &Show) -> Result<Run> {
     options.check_held()?;
+    options.once.check()?;
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
         biased;
@@ -187,11 +201,21 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         let lease = lease.within(valid);
         Ok::<_, Error>((hold, lease, lease.end(asked, valid)))
     };
-    let (mut hold, lease, end) = tokio::select! {
+    let acquired = tokio::select! {
         biased;
         signal = signals.number() => return Ok(Run::interrupted(signal)),
-        acquired = acquired => acquired?,
+        acquired = acquired => acquired,
+        period = options.once.over(client, &options.name), if options.once.is_given() => {
+            return Ok(Run::Skipped(period));
+        }
     };
+    let (mut hold, lease, end) = match acquired {
+        Err(Error::Peerlock(why)) if why.class() == Class::NotAcquired => {
+            return options.once.period(client, &options.name).await.map(Run::Skipped).ok_or(Error::Peerlock(why));
+        }
+        acquired => acquired?,
+    };
+    let started = Moment::now();
     show.clear();
     show.granted(hold.granted());
     let (opened, connection) = hold.socket().map(watch::channel).unzip();
@@ -208,8 +232,18 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
         never = maintain(&mut hold, absent, &update, &loss) => match never {},
     };
-    // Has no effect if the slot is lost or the agent has exited.
-    let _gone = timeout(RELEASING, hold.release()).await;
+    let conclusion = outcome.as_ref().ok().and_then(|outcome| options.once.conclusion(started, outcome));
+    match conclusion.filter(|_| hold.why_lost().is_none()) {
+        Some(conclusion) => tokio::select! {
+            biased;
+            concluded = hold.conclude(conclusion) => if let Err(why) = concluded {
+                show.unrecorded(&options.name, &why);
+            },
+            _ = signals.number() => {}
+        },
+        // Has no effect if the slot is lost or the agent has exited.
+        None => _ = timeout(RELEASING, hold.release()).await,
+    }
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_service::{Granted, Progress, json};
+use peerlock_service::{Conclusion, Granted, Progress, json};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "server")]
 use utoipa::ToSchema;
@@ -27,6 +27,27 @@ pub struct Renewed {
     #[serde(rename = "ttl_ms", with = "json")]
     #[cfg_attr(feature = "server", schema(value_type = u64))]
     pub ttl: Duration,
+}
+
+/// The end of a run that takes place once per period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+pub struct Conclude {
+    /// The `grant` in the answer to `hold`.
+    #[cfg_attr(feature = "server", schema(max_length = 64))]
+    pub grant: String,
+    /// How it ended, and how long no other may start.
+    #[serde(flatten)]
+    pub conclusion: Conclusion,
+}
+
+/// The end of the run is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+pub struct Concluded {
+    /// Whether the slot is held until the period ends, whatever becomes of the client. Otherwise release it for the next
+    /// attempt.
+    pub holds: bool,
 }
 
 /// The slot has been released before its lease expired.

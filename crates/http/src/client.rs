@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Response, header};
 use peerlock_service::verb::{Done, Operation, Verb};
 use peerlock_service::{
-    Class, Error, Granted, Happening, Listing, Name, PeerView, Request, ResourceView, async_methods,
+    Class, Conclusion, Error, Granted, Happening, Listing, Name, PeerView, Request, ResourceView, async_methods,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::body::{Line, Released, Renewed, Which};
+use crate::body::{Conclude, Concluded, Line, Released, Renewed, Which};
 use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::{Connection, FRESH};
 use lines::Lines;
@@ -149,6 +149,17 @@ impl Agent {
         let which = Which { grant: grant.to_owned() };
         let renewed: Renewed = self.ask(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
         Ok(renewed.ttl)
+    }
+
+    /// Reports the end of a run that takes place once per period. Returns whether the slot is held until the period
+    /// ends.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the grant is no longer valid.
+    pub async fn conclude(&self, name: &str, grant: &str, conclusion: Conclusion) -> Result<bool, Error> {
+        let conclude = Conclude { grant: grant.to_owned(), conclusion };
+        let concluded: Concluded = self.ask(Method::POST, &resource(name, "/conclude")?, Some(&conclude)).await?;
+        Ok(concluded.holds)
     }
 
     /// Releases a slot.

@@ -52,7 +52,7 @@ mod waits;
 mod watch;
 
 pub use about::{AgentView, Healthy, Program, SecretView};
-pub use body::{Line, Released, Renewed, Which};
+pub use body::{Conclude, Concluded, Line, Released, Renewed, Which};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;
 pub use peerlock_service::verb::Done;

@@ -12,7 +12,7 @@ use peerlock_service::{Class, Error, Granted, Listing, Name, PeerView, Request, 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::body::{Line, Released, Renewed, Which};
+use crate::body::{Conclude, Concluded, Line, Released, Renewed, Which};
 use crate::hold::Hold;
 use crate::input::{Caller, Input, Named, Names};
 use crate::presence::Client;
@@ -28,6 +28,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(hold))
         .routes(routes!(resume))
         .routes(routes!(renew))
+        .routes(routes!(conclude))
         .routes(routes!(release))
         .routes(routes!(list))
         .routes(routes!(show))
@@ -162,6 +163,29 @@ async fn renew(
     let got = app.service().now();
     let deadline = app.service().renew(&App::grant(&name, &which.grant)?).await?;
     Ok(Json(Renewed { ttl: deadline.since(got) }))
+}
+
+/// Reports the end of a run that takes place once per period.
+/// The registry counts the failed runs of the period. If the run has succeeded or was the last attempt, the slot is held
+/// until the period ends, also without the client and its connection. The call can be repeated.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/conclude",
+    tag = "slots",
+    params(Named),
+    request_body(content = Conclude),
+    responses(
+        (status = 200, description = "The end of the run is recorded", body = Concluded),
+        (status = "default", body = Failure)
+    )
+)]
+async fn conclude(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(Conclude { grant, conclusion }): Input<Conclude>,
+) -> Result<Json<Concluded>, Failure> {
+    let holds = app.service().conclude(&App::grant(&name, &grant)?, conclusion).await?;
+    Ok(Json(Concluded { holds }))
 }
 
 /// Releases a slot.

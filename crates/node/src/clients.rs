@@ -91,6 +91,8 @@ pub struct Entry {
     pub stage: Stage,
     /// The client was asked to stop because of a revocation.
     pub revoked: bool,
+    /// The run that held the slot has ended. The slot is held until its period ends.
+    pub concluded: bool,
     /// A detached grant of an earlier process, not renewed since: only the registry knows its deadline.
     pub returned: bool,
     refused: u32,
@@ -228,8 +230,9 @@ impl Clients {
         let first = waiters.waiting.is_empty();
         waiters.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        let (alias, arrival, revoked, returned, refused) = (None, None, false, false, 0);
-        let entry = Entry { wanted, resource, alias, arrival, asked: now, stage, revoked, returned, refused };
+        let (alias, arrival, revoked, concluded, returned, refused) = (None, None, false, false, false, 0);
+        let entry =
+            Entry { wanted, resource, alias, arrival, asked: now, stage, revoked, concluded, returned, refused };
         self.tickets.insert(ticket, entry);
         (ticket, first)
     }
@@ -286,6 +289,22 @@ impl Clients {
     pub fn holder(&self, resource: Key, number: u64) -> Option<TicketId> {
         let has = |ticket: &&TicketId| self.tickets.get(ticket).is_some_and(|entry| entry.has(number));
         self.waiters.get(&resource)?.holding.iter().find(has).copied()
+    }
+
+    pub fn is_concluded(&self, ticket: TicketId) -> bool {
+        self.tickets.get(&ticket).is_some_and(|entry| entry.concluded)
+    }
+
+    /// Replaces the lease by one that ends with the period. Returns its next timer; `None` if it was replaced before.
+    pub fn conclude(&mut self, ticket: TicketId, now: Time, until: Time) -> Option<Time> {
+        let entry = self.tickets.get_mut(&ticket).filter(|entry| !entry.concluded)?;
+        let Stage::Held { lease, .. } = &mut entry.stage else { return None };
+        let ttl = until.since(now);
+        *lease = Lease { ttl, grace: Span::ZERO, auto_renew: false, renewed: now, bound: None, lost: None };
+        entry.concluded = true;
+        entry.wanted.detached.get_or_insert_with(String::new);
+        entry.wanted.taken_over_as = None;
+        Some(lease.next())
     }
 
     /// Returns the end of the revoked lease.

@@ -4,15 +4,15 @@
 //! 2. Renew: `Command::Detach` again, and the answer to the client after it.
 //! 3. Release: `Command::DropDetached`, repeated in the next session if the session ends before the answer.
 //! 4. The next process of this host queries its grants when its first session is valid, and reports each that it does
-//!    not know by `Effect::Returned`. While one of them is not renewed, the query is repeated: it ends here when it is
+//!    not know by `Effect::Returned`, except the ends of runs ([`conclude`](crate::conclude)). While one of them is not renewed, the query is repeated: it ends here when it is
 //!    missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use peerlock_protocol::{self as protocol, Grant};
-use peerlock_registry::{self as registry, Command, Label, Look, MOST_ON_PAGE, Outcome, Refusal};
-use peerlock_types::{Key, Ticket, Time};
+use peerlock_registry::{self as registry, Command, GrantView, Label, Look, MOST_ON_PAGE, Outcome, Refusal};
+use peerlock_types::{Key, Span, Ticket, Time};
 
 use crate::clients::{Entry, TicketId, Wanted};
 use crate::node::{Alarm, Node};
@@ -64,7 +64,11 @@ impl Node {
             self.takeover.owe(&of, grant, self.now);
         }
         let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
-        self.session_state.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
+        self.session_state.ask(
+            Command::Detach { session, resource, slot, fencing, ttl, note, run: None },
+            ask,
+            self.now,
+        );
     }
 
     pub(crate) fn on_detached(
@@ -197,9 +201,15 @@ impl Node {
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
-            for found in resource.detached.into_iter().filter(|grant| grant.host == me) {
+            let holds = |grant: &GrantView| grant.host == me && grant.run.is_none_or(|run| run.holds);
+            for found in resource.detached.into_iter().filter(holds) {
                 self.detached.found.insert((name.key(), found.fencing));
+                let period_ends = found.run.map(|_| self.now + Span::from_millis(found.left));
                 if self.clients.has(name.key(), found.fencing) {
+                    // The predecessor had concluded it, and its client may have died before the answer.
+                    if let (Some(ticket), Some(until)) = (self.clients.holder(name.key(), found.fencing), period_ends) {
+                        self.hold_until(ticket, until);
+                    }
                     continue;
                 }
                 if let Some(takes_back) = self.takeover.owes(&name, found.fencing) {
@@ -214,6 +224,17 @@ impl Node {
                 }
                 let (ttl, note) = (found.ttl.span(), found.note.to_string());
                 let grant = Grant { slot: found.slot, fencing: found.fencing };
+                if let Some(until) = period_ends {
+                    let wanted = Wanted {
+                        detached: Some(String::new()),
+                        label: note,
+                        ..Wanted::new(name.clone(), ttl, Span::ZERO)
+                    };
+                    let (ticket, _) = self.clients.readmit(wanted, grant, self.now);
+                    self.detached.returned = self.detached.returned.max(index);
+                    self.hold_until(ticket, until);
+                    continue;
+                }
                 // The label is not in the registry, and the grant ID is secret.
                 let wanted = Wanted { detached: Some(note.clone()), ..Wanted::new(name.clone(), ttl, ttl / 5) };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);

@@ -9,7 +9,9 @@ use peerlock_types::{PeerId, Time};
 
 use crate::clients::{TicketId, Wanted};
 use crate::verb::Operation;
-use crate::{ClusterView, Error, Event, JournalEntry, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::{
+    ClusterView, Conclusion, Error, Event, JournalEntry, Name, Notice, Progress, ResourceDetails, ResourceView,
+};
 
 /// An input of a node.
 #[derive(Clone, Debug)]
@@ -48,6 +50,16 @@ pub enum Input {
         call: u64,
         /// From [`Answer::Ticket`], [`Effect::Returned`] or [`Effect::Inherited`].
         ticket: TicketId,
+    },
+    /// Reports the end of a run that takes place once per period. Fails if the lease has expired.
+    Conclude {
+        /// Identifies the [`Answer::Concluded`].
+        call: u64,
+        /// From [`Answer::Ticket`] or [`Effect::Inherited`].
+        ticket: TicketId,
+        conclusion: Conclusion,
+        /// Unix time, for display.
+        at: Duration,
     },
     /// Resumes a grant of an earlier process of this host. Answered when this process has a valid session; on the first
     /// resume, [`Effect::Granted`] follows with the deadline. Fails if the grant has expired.
@@ -169,6 +181,8 @@ pub enum Effect {
     },
     /// A deadline has moved, since the lease or the session was renewed.
     Renewed { ticket: TicketId, until: Time },
+    /// The grant lasts until the end of its period, whatever its client does.
+    Concluded(TicketId),
     /// The client must stop, for this reason: usually [`Error::Lost`], when the deadline is closer than the grace
     /// period.
     Lost(TicketId, Error),
@@ -218,6 +232,9 @@ pub enum Answer {
     Released,
     /// To [`Input::Renew`]: the new deadline.
     Renewed(Time),
+    /// To [`Input::Conclude`]: the end of the run is recorded. `holds`: no run may start before the period ends.
+    /// Otherwise the client releases the slot for the next attempt.
+    Concluded { holds: bool },
     /// To [`Show`](crate::verb::Show).
     Shown(ResourceDetails),
     /// To [`Cluster`](crate::verb::Cluster).

@@ -38,6 +38,7 @@ mod bytes;
 #[expect(missing_docs, reason = "some fields are named after their content")]
 mod clients;
 mod cluster;
+mod conclude;
 mod config;
 mod detached;
 #[expect(missing_docs, reason = "some fields are named after their content")]
@@ -73,6 +74,7 @@ mod view;
 mod wire;
 
 pub use clients::{TicketId, Wait, Wanted};
+pub use conclude::Conclusion;
 pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
@@ -92,7 +94,7 @@ pub use testing::fuzz;
 pub use testing::mutation::{Mutation, mutation};
 pub use view::{
     ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, OtherCluster, PartClient,
-    PartView, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView,
-    TokenView, Voter, WaiterView,
+    PartView, PeerView, PeriodView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall,
+    TicketView, TokenView, Voter, WaiterView,
 };
 pub use wire::{Malformed, hello_cluster};

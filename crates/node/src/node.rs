@@ -194,6 +194,7 @@ impl Node {
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
+            Input::Conclude { call, ticket, conclusion, at } => self.conclude(call, ticket, conclusion, at),
             Input::Resume { call, name, note } => self.resume(call, name, note),
             Input::GiveUp { call } => self.resume_no_more(call),
             Input::Call { call, operation } => self.on_call(call, operation),

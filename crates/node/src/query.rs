@@ -22,7 +22,7 @@ use crate::node::{Alarm, Node};
 use crate::session::label;
 use crate::session_state::Ask;
 use crate::wire::{Body, Client, MAX_LISTED, Question, Reply, that_fit};
-use crate::{Answer, ClientView, Error, Name, ResourceDetails, SlotView, WaiterView};
+use crate::{Answer, ClientView, Error, Name, PeriodView, ResourceDetails, SlotView, WaiterView};
 
 const QUERY: Span = Span::from_millis(500);
 pub const QUERY_TRIES: u8 = 4;
@@ -251,7 +251,7 @@ impl Query {
             let (peer, host, free) = (location.at, host_of(location.at), client.is_none() && location.free);
             holders.push(SlotView { slot: location.slot, peer, host, free, detached, client });
         }
-        for grant in &found.detached {
+        for grant in found.detached.iter().filter(|grant| grant.run.is_none_or(|run| run.holds)) {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let reported = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 // The grant ID is the client's secret.
@@ -268,12 +268,24 @@ impl Query {
             host: host_of(claim.peer),
             client: find(claim.peer, &|client| client.ticket == Some(claim.ticket)),
         });
+        let run = found.detached.iter().find_map(|grant| Some((grant, grant.run?)));
+        let period = run.map(|(grant, run)| PeriodView {
+            succeeded: run.succeeded,
+            failures: run.failures,
+            holds: run.holds,
+            host: host_of(grant.host),
+            label: grant.note.to_string(),
+            fencing: grant.fencing,
+            ended: Duration::from_millis(run.ended),
+            left: Duration::from_millis(grant.left),
+        });
         Some(ResourceDetails {
             slots: report.slots,
             coordinator: found.coordinator.map(|(_, host)| host),
             holders,
             queue: queue.collect(),
             generation: report.generation,
+            period,
             name,
         })
     }
@@ -464,6 +476,8 @@ mod tests {
             session: SessionId::new(3),
             ttl: Ttl::from_millis(60_000).unwrap(),
             note: Label::new("nightly").unwrap(),
+            run: None,
+            left: 60_000,
         };
         ResourceView {
             name: Label::new("r").unwrap(),

@@ -15,6 +15,9 @@ use crate::{Answer, Effect, Error};
 impl Node {
     pub(crate) fn renew(&mut self, call: u64, ticket: TicketId) {
         let granted = self.clients.granted(ticket).map(|(grant, _)| grant);
+        if let (Some((_, until)), true) = (self.clients.granted(ticket), self.clients.is_concluded(ticket)) {
+            return self.answer(call, Ok(Answer::Renewed(until)));
+        }
         let detached = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
         if let (Some(grant), true) = (granted, detached) {
             return match self.problem() {
@@ -51,6 +54,9 @@ impl Node {
         match verdict {
             Verdict::Valid => {}
             Verdict::Renewed => self.effects.push(Effect::Renewed { ticket, until: lease.deadline() }),
+            Verdict::Lost if self.clients.is_concluded(ticket) => {
+                return self.finish(ticket, Error::Lost, false);
+            }
             Verdict::Lost => {
                 // The client has renewed its lease, but the session was not renewed.
                 let why = match lease.lost_with(self.now) {

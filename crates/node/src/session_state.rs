@@ -40,6 +40,14 @@ pub enum Ask {
         at: Time,
         call: Option<u64>,
     },
+    /// Record the end of a run.
+    Conclude {
+        ticket: TicketId,
+        of: Name,
+        fencing: u64,
+        until: Time,
+        call: u64,
+    },
     /// Drop a detached grant that this session knows to have ended.
     DropDetached(SessionId, Name, u64),
     /// `resize`: query the generation …
@@ -367,7 +375,10 @@ impl SessionState {
     /// Returns whether a request about a detached grant is pending. It has no effect without a session.
     pub fn owes(&self) -> bool {
         self.session.is_some()
-            && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::DropDetached(..)))
+            && self
+                .asks
+                .values()
+                .any(|ask| matches!(ask, Ask::Detach { .. } | Ask::Conclude { .. } | Ask::DropDetached(..)))
     }
 
     /// Ends the session, opens no other, and transfers the leadership of the registry.

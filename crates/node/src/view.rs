@@ -71,6 +71,35 @@ pub struct ResourceDetails {
     pub queue: Vec<WaiterView>,
     /// Increases when a party's session expires and when the resource is resized.
     pub generation: u64,
+    /// The latest run, if runs take place once per period and this period has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<PeriodView>,
+}
+
+/// The latest run of a period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct PeriodView {
+    pub succeeded: bool,
+    /// Number of failed runs.
+    pub failures: u32,
+    /// Whether no run may start before the period ends: one has succeeded, or there is no attempt left. Its slot is held
+    /// until then.
+    pub holds: bool,
+    /// Name of the host of the latest run. Empty if unknown.
+    pub host: String,
+    /// The label of its request.
+    pub label: String,
+    pub fencing: u64,
+    /// When it ended, by the clock of its host: Unix time.
+    #[serde(rename = "ended_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub ended: Duration,
+    /// Time until the period ends.
+    #[serde(rename = "left_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub left: Duration,
 }
 
 /// A slot of a resource.

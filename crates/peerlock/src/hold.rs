@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_http::{Endpoint, Line};
-use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
+use peerlock_service::{Class, Conclusion, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -299,6 +299,41 @@ impl Hold {
                 }
             }
         }
+    }
+
+    /// Ends the hold with the end of a run that takes place once per period. The slot is held until the period ends if
+    /// the run has succeeded or was the last attempt, and released otherwise. Returns whether it is held. Repeats the
+    /// call until the lease expires, also at the next agent.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the grant is no longer valid. After any error the run may not be recorded, and another one
+    /// may start.
+    pub async fn conclude(mut self, conclusion: Conclusion) -> Result<bool, Error> {
+        let until = Instant::now() + self.ttl;
+        let holds = loop {
+            let concluded = match &self.holder {
+                Holder::Peer(service, grant) => service.conclude(grant.id(), conclusion).await,
+                Holder::Agent(AgentSlot { agent, .. }) => {
+                    agent.conclude(self.granted.name.as_str(), &self.granted.grant, conclusion).await
+                }
+            };
+            match concluded {
+                Ok(holds) => break holds,
+                Err(why) if why.class() == Class::Lost || why.class() == Class::BadRequest => return Err(why),
+                Err(why) if Instant::now() >= until => return Err(why),
+                // An agent that has ended leaves the grant to the next one.
+                Err(_) => _ = self.try_resume(|_| {}).await,
+            }
+            sleep(RETRY).await;
+        };
+        if holds {
+            if let Holder::Agent(slot) = &mut self.holder {
+                slot.is_released = true;
+            }
+        } else {
+            _ = self.release().await;
+        }
+        Ok(holds)
     }
 
     /// Releases the slot.

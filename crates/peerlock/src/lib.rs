@@ -51,9 +51,10 @@ pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
 pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Secret};
 pub use peerlock_service::{
-    Class, ClientView, ClusterId, ClusterView, Error, Event, GrantFile, Granted, Happening, Health, Listing,
-    MOST_SLOTS, Missing, Moment, Name, OtherCluster, PeerId, PeerView, Predecessor, Progress, Request, ResourceDetails,
-    ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places, store,
+    Class, ClientView, ClusterId, ClusterView, Conclusion, Error, Event, GrantFile, Granted, Happening, Health,
+    Listing, MOST_SLOTS, Missing, Moment, Name, OtherCluster, PeerId, PeerView, PeriodView, Predecessor, Progress,
+    Request, ResourceDetails, ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places,
+    store,
 };
 #[doc(hidden)]
 pub use probe::{Answer, Probe, probe};

@@ -10,6 +10,8 @@ pub const MOST_TAKEN: usize = 1024;
 pub const MAX_VOTERS: usize = 7;
 /// Terms and indices are below this, so that no increment overflows.
 pub const MOST_NUMBER: u64 = 1 << 48;
+/// Runs that may fail in one period.
+pub const MOST_ATTEMPTS: u32 = 1000;
 pub const MOST_FENCING: u64 = 1 << 62;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,16 @@ pub struct Incarnation {
     /// Increases with every start of the agent.
     pub process: u64,
     pub opening: u64,
+}
+
+/// The end of a run that takes place once per period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    pub succeeded: bool,
+    /// The period ends after this many failed runs.
+    pub attempts: u32,
+    /// Unix time in milliseconds, for display.
+    pub at: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +72,9 @@ pub enum Command {
     /// and no waiter.
     Close { session: SessionId, resource: Label, generation: u64, remaining: Vec<SessionId> },
     /// Records or renews a detached grant. Any session of the host may renew it. The ttl counts from this entry, and a
-    /// renewal never shortens it. The note is opaque.
-    Detach { session: SessionId, resource: Label, slot: u32, fencing: u64, ttl: Ttl, note: Label },
+    /// renewal never shortens it. The note is opaque. With `run`, the run that held the slot has ended, and the record
+    /// lasts until its period ends: see [`RunRecord`](crate::RunRecord).
+    Detach { session: SessionId, resource: Label, slot: u32, fencing: u64, ttl: Ttl, note: Label, run: Option<RunEnd> },
     /// Removes a released grant. Sent by a session of its host.
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
     /// Evicts a party with all detached grants of its session. Only fencing numbers protect against its clients.
@@ -71,6 +84,8 @@ pub enum Command {
     TakeBack { resource: Label, fencing: u64, session: SessionId },
     /// Ends an expired grant, if it was renewed this often.
     ExpireDetached { resource: Label, fencing: u64, renewals: u64 },
+    /// Shortens the rest of a period by the time that has passed, so that a voter that restarts does not count it again.
+    Shorten { resource: Label, fencing: u64, renewals: u64, ttl: Ttl },
     /// Sets the hosts that vote; with `None` the registry chooses. No voter is removed until all chosen ones have
     /// caught up. Refused unless `after` is the number of choices.
     SetVoters { hosts: Option<Vec<PeerId>>, after: u64 },
@@ -113,6 +128,7 @@ impl Command {
             | Self::Forget { .. }
             | Self::End { .. }
             | Self::ExpireDetached { .. }
+            | Self::Shorten { .. }
             | Self::Settle { .. }
             | Self::Raise { .. }
             | Self::Remove { .. }
@@ -125,6 +141,7 @@ impl Command {
             self,
             Self::End { .. }
                 | Self::ExpireDetached { .. }
+                | Self::Shorten { .. }
                 | Self::Settle { .. }
                 | Self::Raise { .. }
                 | Self::LiftQuarantine
@@ -158,13 +175,16 @@ impl Command {
             }
             Self::Forget { after, .. } => within(*after < MOST_NUMBER, "number of choices out of range"),
             Self::Evict { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
-            Self::Detach { slot, fencing, .. } => {
-                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")
+            Self::Detach { slot, fencing, run, .. } => {
+                let has_attempts = run.is_none_or(|run| (1..=MOST_ATTEMPTS).contains(&run.attempts));
+                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")?;
+                within(has_attempts, "number of attempts out of range")
             }
             Self::Leave { .. }
             | Self::DropDetached { .. }
             | Self::TakeBack { .. }
             | Self::ExpireDetached { .. }
+            | Self::Shorten { .. }
             | Self::Settle { .. }
             | Self::Raise { .. }
             | Self::LiftQuarantine => Ok(()),
@@ -195,6 +215,8 @@ pub enum Outcome {
     Advanced(Opening),
     /// Applied, now or earlier.
     Done,
+    /// The end of a run is recorded. `holds`: the slot stays taken until the period ends.
+    Concluded { holds: bool },
     /// Nothing has changed.
     Refused(Refusal),
 }

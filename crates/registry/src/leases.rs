@@ -135,13 +135,21 @@ impl Leases {
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
 impl Grants {
-    pub fn has_expired(&mut self, grant: (&Label, u64), renewals: u64, ttl: Span, slack: Span, now: Time) -> bool {
+    /// Returns the time since the last renewal was applied here.
+    pub fn counted(&mut self, grant: (&Label, u64), renewals: u64, now: Time) -> Span {
         let key = (grant.0.clone(), grant.1);
         let found = self.0.entry(key).or_insert((renewals, now));
         if found.0 != renewals {
             *found = (renewals, now);
         }
-        now >= found.1 + patience(ttl, slack)
+        now.since(found.1)
+    }
+
+    /// Returns what is left of a grant's lease, if this voter has counted it.
+    pub fn left(&self, grant: (&Label, u64), renewals: u64, ttl: Span, now: Time) -> Span {
+        let found = self.0.get(&(grant.0.clone(), grant.1)).filter(|found| found.0 == renewals);
+        let counted = found.map_or(Span::ZERO, |(_, since)| now.since(*since));
+        Span::from_nanos(ttl.as_nanos().saturating_sub(counted.as_nanos()))
     }
 
     pub fn retain(&mut self, holds: impl Fn(&Label, u64) -> bool) {
@@ -262,8 +270,12 @@ mod tests {
     fn detached_grant_expires_after_its_last_renewal() {
         let name = Label::new("x").unwrap();
         let mut grants = Grants::default();
+        let ttl = Span::from_secs(100);
         let mut expired = |renewals, now| {
-            grants.has_expired((&name, 7), renewals, Span::from_secs(100), Span::from_millis(500), at(now))
+            let left = grants.left((&name, 7), renewals, ttl, at(now));
+            let counted = grants.counted((&name, 7), renewals, at(now));
+            assert!(counted == Span::ZERO || left.as_nanos() == ttl.as_nanos().saturating_sub(counted.as_nanos()));
+            counted >= patience(ttl, Span::from_millis(500))
         };
         assert!(!expired(0, 1_000));
         assert!(!expired(0, 104_499));

@@ -44,7 +44,7 @@ mod voters;
 pub mod wire;
 
 pub use client::{SessionClient, SessionRequest};
-pub use command::{Command, Incarnation, Info, MOST_TAKEN, Opening, Outcome, Refusal};
+pub use command::{Command, Incarnation, Info, MOST_ATTEMPTS, MOST_TAKEN, Opening, Outcome, Refusal, RunEnd};
 pub use config::Config;
 pub use engine::election_time;
 pub use event::{EventKind, Topic};
@@ -55,5 +55,5 @@ pub use mutation::Mutation;
 pub use names::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 pub use recover::{LEAST_QUARANTINE, Recovered, inspect, last_state, recover, recover_within};
 pub use registry::{Effect, Registry};
-pub use state::{Conf, Detached, Party, Resource, Session, State, Undecodable, VoterRecord};
+pub use state::{Conf, Detached, Party, Resource, RunRecord, Session, State, Undecodable, VoterRecord};
 pub use voters::target as voters_among;

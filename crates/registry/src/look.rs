@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use peerlock_types::PeerId;
+use peerlock_types::{PeerId, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Info, MOST_ADDRESSES};
-use crate::state::{Resource, State};
+use crate::state::{Detached, Resource, RunRecord, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
 pub const MOST_ON_PAGE: u32 = 1000;
@@ -90,6 +90,9 @@ pub struct GrantView {
     pub ttl: Ttl,
     /// Opaque to the registry.
     pub note: Label,
+    pub run: Option<RunRecord>,
+    /// In milliseconds, as the answering voter counts.
+    pub left: u64,
 }
 
 pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: Option<PeerId>) -> View {
@@ -141,6 +144,7 @@ pub(crate) fn resources(
     (prefix, after): (Option<&Label>, Option<&Label>),
     most: u32,
     granted_by: Option<PeerId>,
+    left: impl Fn(&Label, u64, &Detached) -> Span,
 ) -> Page {
     let mut page = Page { index, resources: Vec::new(), more: false };
     let mut bytes = 0;
@@ -154,25 +158,32 @@ pub(crate) fn resources(
             page.more = true;
             break;
         }
-        page.resources.push(resource_view(state, name, resource));
+        page.resources.push(resource_view(state, name, resource, &left));
     }
     page
 }
 
-pub(crate) fn resource(state: &State, index: u64, name: &Label) -> Page {
-    let found = state.resources().get(name).map(|resource| resource_view(state, name, resource));
+pub(crate) fn resource(state: &State, index: u64, name: &Label, left: impl Fn(&Label, u64, &Detached) -> Span) -> Page {
+    let found = state.resources().get(name).map(|resource| resource_view(state, name, resource, left));
     Page { index, resources: found.into_iter().collect(), more: false }
 }
 
-fn resource_view(state: &State, name: &Label, resource: &Resource) -> ResourceView {
+fn resource_view(
+    state: &State,
+    name: &Label,
+    resource: &Resource,
+    left: impl Fn(&Label, u64, &Detached) -> Span,
+) -> ResourceView {
     let at = |session: SessionId| state.sessions().get(&session).map(|it| (session, it.host));
-    let grant = |(&fencing, grant): (&u64, &crate::Detached)| GrantView {
+    let grant = |(&fencing, grant): (&u64, &Detached)| GrantView {
         fencing,
         slot: grant.slot,
         host: grant.host,
         session: grant.session,
         ttl: grant.ttl,
         note: grant.note.clone(),
+        run: grant.run,
+        left: left(name, fencing, grant).as_nanos() / 1_000_000,
     };
     ResourceView {
         name: name.clone(),

@@ -575,7 +575,11 @@ impl Member {
                     }
                 }
                 Outcome::Refused(why) => self.out.push(Output::Refused(why)),
-                Outcome::Ended { .. } | Outcome::Joined { .. } | Outcome::Advanced(_) | Outcome::Done => {}
+                Outcome::Ended { .. }
+                | Outcome::Joined { .. }
+                | Outcome::Advanced(_)
+                | Outcome::Done
+                | Outcome::Concluded { .. } => {}
             }
         } else if self.questions.answered(number) {
             self.out.push(Output::Answered(number, outcome));

@@ -20,7 +20,7 @@ use peerlock_types::{MOST_GENERATION, PeerId};
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-pub use self::resource::{Detached, Party, Resource};
+pub use self::resource::{Detached, Party, Resource, RunRecord};
 use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::event::{EventKind, Topic};
 use crate::mutation::Mutation;
@@ -305,15 +305,15 @@ impl State {
             Command::Quit { session, resource, generation } => {
                 self.with(&resource, |it| it.quit(&resource, session, generation))
             }
-            Command::Detach { session, resource, slot, fencing, ttl, note } => {
+            Command::Detach { session, resource, slot, fencing, ttl, note, run } => {
                 self.with_host(session, |state, host| {
-                    let grant = Detached { slot, session, host, generation: 0, ttl, renewals: 0, note };
+                    let grant = Detached { slot, session, host, generation: 0, ttl, renewals: 0, note, run: None };
                     let is_known =
                         state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
                     if !is_known && state.index.grants() >= MOST_GRANTS {
                         return Outcome::Refused(Refusal::Full);
                     }
-                    state.with(&resource, |it| it.detach(grant, fencing))
+                    state.with(&resource, |it| it.detach(grant, fencing, run))
                 })
             }
             Command::DropDetached { session, resource, fencing } => self
@@ -326,6 +326,9 @@ impl State {
             }
             Command::ExpireDetached { resource, fencing, renewals } => {
                 self.with(&resource, |it| it.expire_detached(fencing, renewals))
+            }
+            Command::Shorten { resource, fencing, renewals, ttl } => {
+                self.with(&resource, |it| it.shorten(fencing, renewals, ttl))
             }
             Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
             Command::Forget { host, after } => self.forget(host, after),
@@ -470,7 +473,7 @@ impl State {
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
             return Outcome::Refused(Refusal::OldGeneration);
         }
-        let is_used = !resource.parties().is_empty() || !resource.detached().is_empty();
+        let is_used = !resource.parties().is_empty() || resource.detached().values().any(Detached::holds);
         if is_used && !makes(Mutation::RemovesUsed) || resource.has_unnotified() {
             return Outcome::Refused(Refusal::InUse);
         }
@@ -514,7 +517,10 @@ impl State {
         }
         let votes = self.voter_records.values().any(|voter_record| voter_record.host == host);
         let is_chosen = self.chosen.as_ref().is_some_and(|chosen| chosen.contains(&host));
-        let gives = self.resources.values().any(|resource| resource.detached().values().any(|it| it.host == host));
+        let gives = self
+            .resources
+            .values()
+            .any(|resource| resource.detached().values().any(|it| it.host == host && it.run.is_none()));
         if votes || is_chosen || gives || self.session_of(host).is_some() {
             return Outcome::Refused(Refusal::Present);
         }

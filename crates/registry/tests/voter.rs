@@ -430,7 +430,7 @@ fn queries_are_answered_in_pages() {
     }
     let (resource, ttl, note) =
         (Label::new("b").unwrap(), Ttl::from_millis(5000).unwrap(), Label::new("note").unwrap());
-    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 1 << 32, ttl, note }));
+    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 1 << 32, ttl, note, run: None }));
     let label = |name: Option<&str>| name.map(|name| Label::new(name).unwrap());
     let mut look = |prefix, after, most, granted_by| {
         let (prefix, after) = (label(prefix), label(after));

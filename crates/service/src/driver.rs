@@ -291,6 +291,11 @@ impl<T: Transport> Driver<T> {
                 let deadline = self.moment(until);
                 self.on_lease(ticket, |lease| lease.deadline = deadline);
             }
+            Effect::Concluded(ticket) => {
+                if let Some(clients) = self.tickets.get_mut(&ticket) {
+                    clients.detached = true;
+                }
+            }
             Effect::Lost(ticket, why) => self.on_lease(ticket, |lease| lease.lost = Some(why)),
             Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
             Effect::Returned { ticket, note, .. } | Effect::Inherited { ticket, note } => self.name(ticket, note),

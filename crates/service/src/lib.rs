@@ -22,10 +22,10 @@ pub use net::RealNetwork;
 pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
-    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection, Listing,
-    MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Predecessor, Progress, ResourceDetails,
-    ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
-    hello_cluster, json, verb,
+    Class, ClientView, ClusterId, ClusterView, Conclusion, Config, Counters, Error, Event, Happening, Health,
+    Inspection, Listing, MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, PeriodView,
+    Predecessor, Progress, ResourceDetails, ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView,
+    TokenView, Voter, WaiterView, hello_cluster, json, verb,
 };
 pub use peerlock_types::{Key, PeerId, Span};
 pub use request::Request;

@@ -22,8 +22,8 @@ use crate::request::Keeping;
 use crate::store::{Known, Store, millis};
 use crate::transport::Transport;
 use crate::{
-    Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress, Request,
-    ResourceDetails, ResourceView, SlotView, async_methods,
+    Conclusion, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress,
+    Request, ResourceDetails, ResourceView, SlotView, async_methods,
 };
 
 /// The number of events buffered for a slow receiver.
@@ -337,6 +337,21 @@ impl Service {
         match self.answer(move |call| Input::Renew { call, ticket }).await? {
             Answer::Renewed(until) => Ok(moment(self.shared.clock_start, until)),
             answer => unreachable!("{answer:?} does not answer a renewal"),
+        }
+    }
+
+    /// Reports the end of a run that takes place once per period. Returns whether the slot is held until the period
+    /// ends, whatever becomes of its holder; otherwise release it for the next attempt.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the grant is no longer valid; an error if no quorum can be reached, after which the call can
+    /// be repeated.
+    pub async fn conclude(&self, grant: &GrantId, conclusion: Conclusion) -> Result<bool, Error> {
+        let ticket = self.ticket(grant).await?;
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        match self.answer(move |call| Input::Conclude { call, ticket, conclusion, at }).await? {
+            Answer::Concluded { holds } => Ok(holds),
+            answer => unreachable!("{answer:?} does not answer a conclusion"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io::{IsTerminal as _, stderr};
 
-use peerlock::{Client, Granted, Progress};
+use peerlock::{Client, Granted, PeriodView, Progress};
 use peerlock_supervise::Notice;
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::Error;
 use crate::local_peer::{LocalPeer, on_this_machine};
 use crate::say::{notify, say};
 
+use super::once::describe;
 use super::waiting::WaitingLine;
 
 pub enum Show {
@@ -63,6 +64,22 @@ impl Show {
     pub fn granted(&self, granted: &Granted) {
         if let Self::Machine = self {
             notify(&json!({ "granted": granted }));
+        }
+    }
+
+    pub fn skipped(&self, name: &str, period: &PeriodView) {
+        match self {
+            Self::Machine => notify(&json!({ "skipped": period })),
+            Self::Silent if period.succeeded => {}
+            Self::Terminal(_) | Self::Silent => say(describe(name, period)),
+        }
+    }
+
+    pub fn unrecorded(&self, name: &str, why: &peerlock::Error) {
+        let text = format!("the end of this run of {name} was not recorded, so another host may run it again: {why}");
+        match self {
+            Self::Machine => notify(&json!({ "notice": text })),
+            Self::Terminal(_) | Self::Silent => say(text),
         }
     }
 

@@ -17,6 +17,7 @@ mod killed;
 mod kills;
 mod namespaces;
 mod network;
+mod once;
 mod order;
 mod recovery;
 #[path = "../run/secret.rs"]

@@ -1,6 +1,7 @@
 //! Scenarios of whole nodes in a small world.
 
 mod clients;
+mod conclude;
 mod detached;
 mod fuzzed;
 mod given_up;

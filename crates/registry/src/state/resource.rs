@@ -4,7 +4,7 @@ use peerlock_types::{Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
-use crate::command::{MOST_FENCING, Opening, Outcome, Refusal};
+use crate::command::{MOST_FENCING, Opening, Outcome, Refusal, RunEnd};
 use crate::event::Topic;
 use crate::mutation::Mutation;
 use crate::{Label, SessionId, Ttl};
@@ -43,7 +43,7 @@ pub struct Party {
     pub joined: u64,
 }
 
-/// No token is created for its slot.
+/// No token is created for its slot, unless it is the record of a failed run that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
     pub slot: u32,
@@ -58,6 +58,27 @@ pub struct Detached {
     pub renewals: u64,
     /// Opaque to the registry.
     pub note: Label,
+    pub run: Option<RunRecord>,
+}
+
+/// The runs of a period. The record of the latest run replaces the one of the run before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    pub succeeded: bool,
+    /// The number of failed runs.
+    pub failures: u32,
+    /// No run may start before the record ends: one has succeeded, or there is no attempt left.
+    pub holds: bool,
+    /// Unix time in milliseconds, for display.
+    pub ended: u64,
+    /// How long the record lasts in all.
+    pub whole: Ttl,
+}
+
+impl Detached {
+    pub fn holds(&self) -> bool {
+        self.run.is_none_or(|run| run.holds)
+    }
 }
 
 impl Resource {
@@ -142,7 +163,7 @@ impl Resource {
 
     /// Returns slot and fencing number of the grants detached before this generation.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
-        let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
+        let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation && grant.holds());
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
         let all: BTreeSet<(u32, u64)> = before.chain(self.expired().map(|(fencing, slot)| (slot, fencing))).collect();
         all.into_iter().collect()
@@ -276,16 +297,20 @@ impl Resource {
         }
     }
 
-    pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
+    pub(super) fn detach(&mut self, grant: Detached, fencing: u64, run: Option<RunEnd>) -> Outcome {
         match self.detached.get_mut(&fencing) {
-            Some(known) if known.host == grant.host => {
-                // This may be a late copy of an earlier renewal, and the client knows the later end.
-                known.ttl = known.ttl.max(grant.ttl);
-                known.session = known.session.max(grant.session);
-                (known.renewals, known.note) = (known.renewals + 1, grant.note);
-                return Outcome::Done;
-            }
-            Some(_) => return Outcome::Refused(Refusal::NotYours),
+            Some(known) if known.host != grant.host => return Outcome::Refused(Refusal::NotYours),
+            Some(known) => match (known.run, run) {
+                (None, None) => {
+                    // This may be a late copy of an earlier renewal, and the client knows the later end.
+                    known.ttl = known.ttl.max(grant.ttl);
+                    known.session = known.session.max(grant.session);
+                    (known.renewals, known.note) = (known.renewals + 1, grant.note);
+                    return Outcome::Done;
+                }
+                (Some(RunRecord { holds, .. }), Some(_)) => return Outcome::Concluded { holds },
+                (Some(_), None) | (None, Some(_)) => return Outcome::Refused(Refusal::NoSuchGrant),
+            },
             None => {}
         }
         if self.over.get(&grant.slot).is_some_and(|over| fencing <= *over) {
@@ -300,8 +325,38 @@ impl Resource {
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);
         }
-        self.detached.insert(fencing, Detached { generation: self.generation, renewals: 0, ..grant });
-        Outcome::Done
+        let grant = Detached { generation: self.generation, renewals: 0, ..grant };
+        let Some(run) = run else {
+            self.detached.insert(fencing, grant);
+            return Outcome::Done;
+        };
+        let record = self.conclude(run, grant.ttl);
+        if !record.holds {
+            // The client releases the slot. A late copy must not restore the record after its end.
+            let over = self.over.entry(grant.slot).or_insert(fencing);
+            *over = fencing.max(*over);
+        }
+        self.detached.insert(fencing, Detached { run: Some(record), ..grant });
+        Outcome::Concluded { holds: record.holds }
+    }
+
+    /// Returns the record of a run, and removes the one of an earlier failure.
+    fn conclude(&mut self, end: RunEnd, whole: Ttl) -> RunRecord {
+        let earlier = self.detached.extract_if(.., |_, grant| !grant.holds());
+        let earlier = earlier.filter_map(|(_, grant)| Some(grant.run?.failures)).max().unwrap_or(0);
+        let failures = earlier + u32::from(!end.succeeded);
+        let holds = end.succeeded || failures >= end.attempts;
+        RunRecord { succeeded: end.succeeded, failures, holds, ended: end.at, whole }
+    }
+
+    pub(super) fn shorten(&mut self, fencing: u64, renewals: u64, ttl: Ttl) -> Outcome {
+        match self.detached.get_mut(&fencing) {
+            Some(grant) if grant.renewals == renewals && grant.run.is_some() => {
+                (grant.ttl, grant.renewals) = (grant.ttl.min(ttl), renewals + 1);
+                Outcome::Done
+            }
+            Some(_) | None => Outcome::Refused(Refusal::NoSuchGrant),
+        }
     }
 
     pub(super) fn drop_detached(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
@@ -327,7 +382,7 @@ impl Resource {
 
     /// Notifies a coordinator that knows of the grant, since the slot may wait for its end.
     fn forget(&mut self, fencing: u64) {
-        let Some(grant) = self.detached.remove(&fencing) else { return };
+        let Some(grant) = self.detached.remove(&fencing).filter(Detached::holds) else { return };
         let over = self.over.entry(grant.slot).or_insert(fencing);
         *over = fencing.max(*over);
         if self.coordinator.is_some() && grant.generation < self.generation {
@@ -361,5 +416,83 @@ impl Resource {
             None => {}
         }
         Outcome::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: SessionId = SessionId::new(1);
+    const HOST: PeerId = PeerId::new(7);
+
+    fn resource() -> Resource {
+        let mut resource = Resource::found(1, 0);
+        resource.join(S, |_| Some(HOST));
+        resource
+    }
+
+    fn ends(resource: &mut Resource, fencing: u64, succeeded: bool, attempts: u32) -> Outcome {
+        let (ttl, note) = (Ttl::from_millis(60_000).unwrap(), Label::new("ada").unwrap());
+        let grant = Detached { slot: 0, session: S, host: HOST, generation: 0, ttl, renewals: 0, note, run: None };
+        resource.detach(grant, NUMBERS + fencing, Some(RunEnd { succeeded, attempts, at: 5 }))
+    }
+
+    fn latest(resource: &Resource) -> (bool, u32, bool) {
+        let run = resource.detached.values().next().unwrap().run.unwrap();
+        assert_eq!(resource.detached.len(), 1, "the record of a run replaces the one before");
+        (run.succeeded, run.failures, run.holds)
+    }
+
+    #[test]
+    fn successful_run_holds_the_slot_until_its_period_ends() {
+        let mut resource = resource();
+        assert_eq!(ends(&mut resource, 1, true, 3), Outcome::Concluded { holds: true });
+        assert_eq!(ends(&mut resource, 1, false, 3), Outcome::Concluded { holds: true }, "a late copy");
+        assert_eq!(latest(&resource), (true, 0, true));
+        resource.recover(&Label::new("r").unwrap(), 1);
+        assert_eq!(resource.detached_before(), [(0, NUMBERS + 1)]);
+        resource.join(S, |_| Some(HOST));
+        assert_eq!(resource.expire_detached(NUMBERS + 1, 0), Outcome::Done);
+        assert!(resource.expired().eq([(NUMBERS + 1, 0)]), "the coordinator creates the token");
+    }
+
+    #[test]
+    fn failed_run_holds_the_slot_after_the_last_attempt() {
+        let mut resource = resource();
+        for (fencing, holds) in [(1, false), (2, false), (3, true)] {
+            assert_eq!(ends(&mut resource, fencing, false, 3), Outcome::Concluded { holds });
+            assert_eq!(latest(&resource), (false, fencing as u32, holds));
+            let copy = ends(&mut resource, 1, false, 3);
+            assert_eq!(copy == Outcome::Refused(Refusal::NoSuchGrant), fencing > 1, "a late copy of the first");
+        }
+    }
+
+    #[test]
+    fn success_after_failures_ends_their_record() {
+        let mut resource = resource();
+        ends(&mut resource, 1, false, 3);
+        resource.recover(&Label::new("r").unwrap(), 1);
+        assert_eq!(resource.detached_before(), [], "a failed run holds no slot");
+        resource.join(S, |_| Some(HOST));
+        assert_eq!(ends(&mut resource, NUMBERS, true, 3), Outcome::Concluded { holds: true });
+        assert_eq!(latest(&resource), (true, 1, true));
+        assert!(resource.expired().next().is_none());
+    }
+
+    #[test]
+    fn period_is_shortened_and_never_lengthened() {
+        let mut resource = resource();
+        ends(&mut resource, 1, true, 3);
+        let ttl = |resource: &Resource| u64::from(resource.detached.values().next().unwrap().ttl);
+        for (renewals, millis, outcome, left) in [
+            (0, 50_000, Outcome::Done, 50_000),
+            (0, 40_000, Outcome::Refused(Refusal::NoSuchGrant), 50_000),
+            (1, 55_000, Outcome::Done, 50_000),
+        ] {
+            let shorter = Ttl::from_millis(millis).unwrap();
+            assert_eq!(resource.shorten(NUMBERS + 1, renewals, shorter), outcome);
+            assert_eq!(ttl(&resource), left);
+        }
     }
 }

@@ -73,7 +73,7 @@ fn end(sessions: &[SessionId]) -> Command {
 }
 
 fn detach(session: SessionId, fencing: u64) -> Command {
-    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
+    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note"), run: None }
 }
 
 /// Hosts 1 to 3 with sessions 1 to 3, all parties of `r`.

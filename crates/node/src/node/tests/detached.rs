@@ -280,7 +280,7 @@ fn repeatedly_refused_detached_grant_fails() {
     let fencing = ((node.parts.get(name.key()).unwrap().custody.generation() + 1) << 32) - 1;
     let (session, resource) = (node.session_state.session().unwrap(), Label::new("r").unwrap());
     let (slot, ttl, note) = (0, Ttl::from_millis(1000).unwrap(), Label::new("forged").unwrap());
-    let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note };
+    let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note, run: None };
     node.session_state.ask(detach, Ask::Inform, now);
     world.input(2, Input::Wake);
     let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();

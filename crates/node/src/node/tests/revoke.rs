@@ -39,6 +39,8 @@ fn page(world: &World) -> Page {
         session: grant.session,
         ttl: grant.ttl,
         note: grant.note.clone(),
+        run: grant.run,
+        left: 0,
     });
     let found = ResourceView {
         name: label(&name()),

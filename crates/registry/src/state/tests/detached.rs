@@ -80,7 +80,7 @@ fn late_renewal_does_not_shorten_grant() {
     let (mut state, [a, ..]) = three();
     let renew = |millis| {
         let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
-        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note }
+        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note, run: None }
     };
     for (millis, expected) in [(5_000, 5_000), (9_000, 9_000), (5_000, 9_000)] {
         assert_eq!(state.apply(1, renew(millis)), Outcome::Done);

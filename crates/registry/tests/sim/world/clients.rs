@@ -1,4 +1,6 @@
-use peerlock_registry::{Command, EventKind, Found, Label, Look, MOST_ON_PAGE, Opening, Outcome, SessionId, Ttl};
+use peerlock_registry::{
+    Command, EventKind, Found, Label, Look, MOST_ON_PAGE, Opening, Outcome, RunEnd, SessionId, Ttl,
+};
 use peerlock_types::{PeerId, Span};
 
 use super::{Event, JUDGEMENT_CALM, World, peer};
@@ -44,10 +46,11 @@ impl World {
             (35..50, _) => {
                 self.fencing += 1;
                 let fencing = (generation << 32) + self.fencing;
-                Command::Detach { session, resource, slot: (pick % 2) as u32, fencing, ttl, note }
+                let run = (pick & 3 == 0).then_some(RunEnd { succeeded: pick & 4 == 0, attempts: 2, at: pick % 99 });
+                Command::Detach { session, resource, slot: (pick % 2) as u32, fencing, ttl, note, run }
             }
             (50..58, Some((resource, slot, fencing))) => {
-                Command::Detach { session, resource, slot, fencing, ttl, note }
+                Command::Detach { session, resource, slot, fencing, ttl, note, run: None }
             }
             (58..68, Some((resource, _, fencing))) => Command::DropDetached { session, resource, fencing },
             (68..72, _) => return self.look_for(host, AdminCommand::Resize(slots), Look::Resource(resource)),
