@@ -32,13 +32,25 @@ pub struct Renewed {
 /// The end of a run that takes place once per period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
+#[expect(missing_docs, reason = "a field is named after its content")]
 pub struct Conclude {
     /// The `grant` in the answer to `hold`.
     #[cfg_attr(feature = "server", schema(max_length = 64))]
     pub grant: String,
-    /// How it ended, and how long no other may start.
-    #[serde(flatten)]
-    pub conclusion: Conclusion,
+    pub succeeded: bool,
+    /// The number of failed runs after which the period has no further one. Counts those that ended within a period of
+    /// the one before.
+    #[serde(default = "attempts")]
+    #[cfg_attr(feature = "server", schema(minimum = 1, maximum = 1000))]
+    pub attempts: u32,
+    /// How long no other run may start, from now on.
+    #[serde(rename = "hold_ms", with = "json")]
+    #[cfg_attr(feature = "server", schema(value_type = u64, minimum = 100, maximum = 2_592_000_000_u64))]
+    pub hold: Duration,
+}
+
+fn attempts() -> u32 {
+    Conclusion::ATTEMPTS
 }
 
 /// The end of the run is recorded.

@@ -157,7 +157,8 @@ impl Agent {
     /// # Errors
     /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn conclude(&self, name: &str, grant: &str, conclusion: Conclusion) -> Result<bool, Error> {
-        let conclude = Conclude { grant: grant.to_owned(), conclusion };
+        let Conclusion { succeeded, attempts, hold } = conclusion;
+        let conclude = Conclude { grant: grant.to_owned(), succeeded, attempts, hold };
         let concluded: Concluded = self.ask(Method::POST, &resource(name, "/conclude")?, Some(&conclude)).await?;
         Ok(concluded.holds)
     }

@@ -173,6 +173,11 @@ fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], hea
             ("voters_up", "Voters that are connected, or this one", those(&|peer| votes(peer) && peer.up)),
             ("leads", "Whether this peer is the leader", those(&|peer| peer.is_me && peer.voter == Voter::Leads)),
             ("session", "Whether this peer has a valid session", usize::from(health.session.is_some())),
+            (
+                "registry_fault",
+                "Whether the registry of this host lacks confirmed entries, or has halted",
+                usize::from(health.registry_fault.is_some()),
+            ),
             ("other_cluster_hosts", "Hosts of other clusters with the same secret", health.others.len()),
             (
                 "other_cluster_joined",
@@ -244,6 +249,19 @@ mod tests {
     fn known(names: impl IntoIterator<Item = String>) -> Vec<ResourceHealth> {
         let one = |name| json!({ "name": name, "holding": 0, "waiting": 0, "generation": 1, "recoveries": 0 });
         names.into_iter().map(|name| serde_json::from_value(one(name)).expect("a resource")).collect()
+    }
+
+    #[test]
+    fn fault_of_the_registry_is_a_gauge() {
+        for (fault, value) in [(None, 0), (Some("it has lost entries"), 1)] {
+            let health = json!({ "since_ms": 1, "sessions_lost": 0, "leaves": false, "resources": [],
+                "registry_fault": fault });
+            let mut registry = Registry::default();
+            let health = serde_json::from_value(health).expect("a health");
+            cluster(&mut registry, &Counters::default(), &[], &health);
+            let text = render(&registry).expect("writing to memory");
+            assert!(text.contains(&format!("\nregistry_fault {value}\n")), "{text}");
+        }
     }
 
     #[test]

@@ -8,7 +8,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use peerlock_service::verb::Show;
-use peerlock_service::{Class, Error, Granted, Listing, Name, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{
+    Class, Conclusion, Error, Granted, Listing, Name, PeerView, Request, ResourceDetails, ResourceView,
+};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -182,8 +184,9 @@ async fn renew(
 async fn conclude(
     State(app): State<App>,
     Named(name): Named,
-    Input(Conclude { grant, conclusion }): Input<Conclude>,
+    Input(Conclude { grant, succeeded, attempts, hold }): Input<Conclude>,
 ) -> Result<Json<Concluded>, Failure> {
+    let conclusion = Conclusion { succeeded, attempts, hold };
     let holds = app.service().conclude(&App::grant(&name, &grant)?, conclusion).await?;
     Ok(Json(Concluded { holds }))
 }

@@ -22,6 +22,7 @@ async fn every_route_answers_as_documented() {
         ("/v1/resources/{name}/acquire", "post", tried, 423),
         ("/v1/resources/{name}/hold", "post", tried, 200),
         ("/v1/resources/{name}/resume", "post", which.as_str(), 200),
+        ("/v1/resources/{name}/conclude", "post", r#"{"grant":"h","succeeded":true,"hold_ms":1000}"#, 410),
         ("/v1/resources/{name}", "get", "", 200),
         ("/v1/resources", "get", "", 200),
         ("/v1/resources/{name}/release", "post", which.as_str(), 200),

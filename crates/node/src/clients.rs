@@ -66,7 +66,7 @@ impl Wanted {
         }
     }
 
-    /// Returns what identifies the waiting client at the next process of this host: its request or its process.
+    /// Returns an identifier of the client that is valid at the next process of this host: its request ID or process.
     pub(crate) fn client(&self) -> Option<String> {
         let of_request = self.request.as_ref().map(|request| format!("request {request}"));
         of_request.or_else(|| self.pid.map(|pid| format!("process {pid}")))

@@ -15,35 +15,23 @@ use std::time::Duration;
 use peerlock_protocol::Grant;
 use peerlock_registry::{Command, MOST_ATTEMPTS, Outcome, RunEnd, Ttl};
 use peerlock_types::Time;
-use serde::{Deserialize, Serialize};
-#[cfg(feature = "schema")]
-use utoipa::ToSchema;
 
 use crate::clients::TicketId;
 use crate::node::{Alarm, Node};
 use crate::session::label;
 use crate::session_state::{Ask, label_of};
-use crate::{Answer, Class, Effect, Error, Name, json};
+use crate::{Answer, Class, Effect, Error, Name};
 
 /// The end of a run that takes place once per period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conclusion {
     /// Whether the run has succeeded.
     pub succeeded: bool,
     /// The number of failed runs after which the period has no further one. Counts those that ended within a period of
     /// the one before.
-    #[serde(default = "attempts")]
-    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1000))]
     pub attempts: u32,
     /// How long no other run may start, from now on: at least 100 ms, at most 30 days.
-    #[serde(rename = "hold_ms", with = "json")]
-    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 100, maximum = 2_592_000_000_u64))]
     pub hold: Duration,
-}
-
-fn attempts() -> u32 {
-    Conclusion::ATTEMPTS
 }
 
 impl Conclusion {

@@ -184,7 +184,7 @@ const MOST_EARLY: usize = 10_000;
 #[derive(Default)]
 pub(crate) struct Takeover {
     predecessor: Option<Predecessor>,
-    /// Ends of what the file has and does not count: recorded after our session is recorded.
+    /// Ends of grants and waits in the file that do not count: recorded after our session is recorded.
     void: Vec<JournalEntry>,
     pub(crate) early: Vec<(PeerId, Key, custody::Message)>,
     /// The number of buffered messages per sender; of dropped ones, the latest generation.

@@ -35,4 +35,6 @@ pub enum Mutation {
     /// A session that was never stored does not end with the one it replaced.
     KeepsUnwritten,
     VotersLate,
+    ForgetsLate,
+    ForgetsPresent,
 }

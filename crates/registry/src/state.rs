@@ -331,7 +331,7 @@ impl State {
                 self.with(&resource, |it| it.shorten(fencing, renewals, ttl))
             }
             Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
-            Command::Forget { host, after } => self.forget(host, after),
+            Command::Forget { host, after } => self.forget(host, after, makes),
             Command::Raise { version } if self.can_raise(version) => {
                 self.version = version;
                 Outcome::Done
@@ -507,13 +507,12 @@ impl State {
         self.last_voter
     }
 
-    /// A member that returns later joins like a new one.
-    fn forget(&mut self, host: PeerId, after: u64) -> Outcome {
-        if !self.members.contains_key(&host) {
-            return Outcome::Done;
-        }
-        if after != self.choices {
-            return Outcome::Refused(Refusal::Superseded);
+    /// A member that returns later joins like a new one. Also counts if the host is no member: a late copy must not
+    /// forget it once it has joined.
+    fn forget(&mut self, host: PeerId, after: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
+        if after != self.choices && !makes(Mutation::ForgetsLate) {
+            let is_done = !self.members.contains_key(&host);
+            return if is_done { Outcome::Done } else { Outcome::Refused(Refusal::Superseded) };
         }
         let votes = self.voter_records.values().any(|voter_record| voter_record.host == host);
         let is_chosen = self.chosen.as_ref().is_some_and(|chosen| chosen.contains(&host));
@@ -521,7 +520,8 @@ impl State {
             .resources
             .values()
             .any(|resource| resource.detached().values().any(|it| it.host == host && it.run.is_none()));
-        if votes || is_chosen || gives || self.session_of(host).is_some() {
+        let has_session = self.session_of(host).is_some() && !makes(Mutation::ForgetsPresent);
+        if votes || is_chosen || gives || has_session {
             return Outcome::Refused(Refusal::Present);
         }
         self.index.note_member(self.members.remove(&host).as_ref(), None);

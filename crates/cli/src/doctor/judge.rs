@@ -18,6 +18,8 @@ const SLEWED: u64 = 1000;
 /// Leases tolerate an error of 10,000 millionths (`crates/registry/src/leases.rs`). The average is judged after a day
 /// at least: within a shorter time, a correction of a minute weighs too much.
 const WRONG: u64 = 9000;
+/// The limit of the registry (`crates/registry/src/state.rs`).
+const MOST_MEMBERS: usize = 16_384;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
@@ -173,6 +175,12 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
         let what = format!("not connected to {}", listed(gone, |peer| away(peer)));
         let todo = "Check that their agents are running and their ports are open. Their slots are granted to others \
                     when their sessions expire.";
+        findings.push(advice(Level::Warn, "cluster", what, todo));
+    }
+    if count * 10 >= MOST_MEMBERS * 8 {
+        let what = format!("{count} members of at most {MOST_MEMBERS}: beyond that, no host can join");
+        let todo = "Hosts with a data directory stay members. Remove those that will not return: `peerlock peers \
+                    --forget HOST`.";
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     findings

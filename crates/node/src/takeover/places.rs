@@ -2,8 +2,7 @@
 //!
 //! Each confirmed arrival number is recorded with its client, and ends with the grant or the withdrawal. At the next
 //! process the client requests again, and its request gets the recorded number; of several recorded for one client, the
-//! lowest. Each number is used once and within a minute, so a client is never ahead of earlier ones for longer than its
-//! own wait.
+//! lowest. A number is used once, within a minute, so a host that restarts often is not preferred.
 //!
 //! A client is known by its request ID or its process. One without either, such as over TCP, gets a new number.
 
@@ -24,7 +23,7 @@ pub(super) const KEPT: Span = Span::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub name: Name,
-    /// What identifies the client: its request ID or its process.
+    /// The request ID of the client, or its process.
     pub client: String,
     pub arrival: Arrival,
 }

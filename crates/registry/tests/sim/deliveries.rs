@@ -110,6 +110,7 @@ impl Deliveries {
                 counts.given_back += u64::from(giver.is_some_and(|giver| giver != session));
             }
             (Command::SetVoters { hosts: Some(_), .. }, Outcome::Done) => counts.chosen += 1,
+            (Command::Forget { .. }, Outcome::Done) => counts.forgotten += 1,
             _ => {}
         }
     }

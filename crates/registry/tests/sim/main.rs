@@ -75,12 +75,15 @@ fn every_mutation_is_detected() {
         |violation| matches!(violation, Violation::Reused(_) | Violation::WrongEvent(..));
     let late: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Late(_));
     let unwritten: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unwritten(..));
-    let table: [Case; 17] = [
+    let no_member: fn(&Violation) -> bool = |violation| matches!(violation, Violation::NoMember(_));
+    let table: [Case; 19] = [
         (Mutation::EvictsLate, 3, late),
         (Mutation::ResizesLate, 1, late),
         (Mutation::VotersLate, 5, late),
         (Mutation::OpensLate, 0, late),
-        (Mutation::KeepsUnwritten, 8, unwritten),
+        (Mutation::ForgetsLate, 7, late),
+        (Mutation::ForgetsPresent, 4, no_member),
+        (Mutation::KeepsUnwritten, 13, unwritten),
         (Mutation::YesWithoutRound, 22, ended),
         (Mutation::RoundBeforeRequest, 24, ended),
         (Mutation::EndsAtOnce, 0, ended),
@@ -90,7 +93,7 @@ fn every_mutation_is_detected() {
         (Mutation::ForgetsCommit, 38, forgotten),
         (Mutation::NoLatch, 1, ended),
         (Mutation::SendsOnce, 87, undelivered),
-        (Mutation::LooksAnywhere, 58, unseen),
+        (Mutation::LooksAnywhere, 4, unseen),
         (Mutation::ForgetsFloor, 12, reused),
         (Mutation::NoQuarantine, 1186, ended),
     ];

@@ -38,6 +38,8 @@ pub enum Violation {
     /// They replaced the same session: one process was killed before it received its own.
     Unwritten(SessionId, SessionId),
     SetVoters(String),
+    /// It has a session or votes, and is no member.
+    NoMember(PeerId),
     Unexpected(PeerId, String),
     /// A leader notices that its log lacks confirmed data.
     Forgotten(PeerId),
@@ -93,6 +95,7 @@ pub struct Counts {
     pub removed: u64,
     pub resized: u64,
     pub taken_back: u64,
+    pub forgotten: u64,
     pub repeated: u64,
 }
 
@@ -125,6 +128,7 @@ impl Counts {
         self.removed += run.removed;
         self.resized += run.resized;
         self.taken_back += run.taken_back;
+        self.forgotten += run.forgotten;
         self.repeated += run.repeated;
     }
 
@@ -132,7 +136,7 @@ impl Counts {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.evicted];
-        let names = [self.removed, self.resized, self.taken_back, self.repeated];
+        let names = [self.removed, self.resized, self.taken_back, self.forgotten, self.repeated];
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not transfer the leadership: {self}");
         // Some hosts have no replacement, or failed just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
@@ -148,7 +152,7 @@ impl fmt::Display for Counts {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
         let Self { sent, expired, evicted, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
-        let Self { resized, taken_back, repeated, .. } = self;
+        let Self { resized, taken_back, forgotten, repeated, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
@@ -156,8 +160,8 @@ impl fmt::Display for Counts {
              flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
              {raised} upgraded; {sent} events ({expired} ends of grants, {evicted} forced out), {given_back} grants \
              given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
-             {recovered} recoveries, {removed} resources deleted, {resized} resized, {taken_back} grants revoked; \
-             {repeated} commands repeated late; no violation"
+             {recovered} recoveries, {removed} resources deleted, {resized} resized, {taken_back} grants revoked, \
+             {forgotten} hosts forgotten; {repeated} commands repeated late; no violation"
         )
     }
 }
@@ -207,6 +211,7 @@ impl Watch {
         }
         if is_newest {
             self.deliveries.look(now, state)?;
+            look_for_members(state)?;
             self.look_at_late_copy(state, index)?;
             self.look_for_unwritten(state)?;
         }
@@ -365,6 +370,15 @@ impl Watch {
     }
 }
 
+fn look_for_members(state: &State) -> Result<(), Violation> {
+    let sessions = state.sessions().values().map(|it| it.host);
+    let hosts = sessions.chain(state.voter_records().values().map(|it| it.host));
+    match hosts.into_iter().find(|host| !state.members().contains_key(host)) {
+        Some(host) => Err(Violation::NoMember(host)),
+        None => Ok(()),
+    }
+}
+
 /// Harmless changes: a `Join` makes a valid session a party again, which reports nothing, or creates the resource
 /// again; a `Detach` renews a valid grant.
 fn may_change(command: &Command, before: &State, after: &State) -> bool {
@@ -401,7 +415,7 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
                 && others(resource)
                 && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
         }
-        // It is removed with its last session, and has no later process.
+        // It was removed with its last session, or forgotten: the copy opens a session without a process, which expires.
         Command::Open { host, .. } => !before.members().contains_key(host),
         _ => false,
     }

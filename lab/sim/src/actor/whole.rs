@@ -279,6 +279,7 @@ impl Whole {
             }
             node::Effect::Notice(Notice::Unexpected(why)) => out.push(Effect::Unexpected { why }),
             node::Effect::NotJoined
+            | node::Effect::Concluded(_)
             | node::Effect::Inherited { .. }
             | node::Effect::Notice(_)
             | node::Effect::Progress(..)

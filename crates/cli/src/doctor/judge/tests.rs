@@ -120,7 +120,7 @@ fn advice_for_an_agent_stops_no_job() {
 #[test]
 fn each_problem_is_the_only_finding() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 12] = [
         (
             |about, _, _| about["health"]["registry_fault"] = json!("the registry has halted on this host: because"),
             "bad registry the registry has halted on this host",
@@ -151,6 +151,13 @@ fn each_problem_is_the_only_finding() {
         (
             |_, cluster, _| cluster["peers"] = json!([peer(1, "leads", true), peer(2, "no", false)]),
             "warn cluster not connected to db2 for 12 s",
+        ),
+        (
+            |_, cluster, _| {
+                let others = (4..=13_108).map(|number| peer(number, "no", true));
+                cluster["peers"].as_array_mut().expect("peers").extend(others);
+            },
+            "warn cluster 13108 members of at most 16384: beyond that, no host can join",
         ),
         (
             |about, _, _| {

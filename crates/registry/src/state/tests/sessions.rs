@@ -60,6 +60,7 @@ fn absent_member_is_forgotten_and_may_return() {
     assert_eq!((state.apply(1, forget(3, 2)), state.choices()), (Outcome::Done, 3));
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()));
+    assert_eq!((state.apply(1, forget(9, 3)), state.choices()), (Outcome::Done, 4), "no member");
     // A late copy changes nothing, also after the host has returned.
     let before = state.clone();
     assert_eq!((state.apply(1, forget(3, 2)), &state), (Outcome::Done, &before));
@@ -67,6 +68,9 @@ fn absent_member_is_forgotten_and_may_return() {
     state.apply(1, end(&[session]));
     let before = state.clone();
     assert_eq!((state.apply(1, forget(3, 2)), &state), (Outcome::Refused(Refusal::Superseded), &before));
+    let Outcome::Opened { session } = state.apply(1, open(9, 2, None)) else { panic!("{state:?}") };
+    state.apply(1, end(&[session]));
+    assert_eq!(state.apply(1, forget(9, 3)), Outcome::Refused(Refusal::Superseded));
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub(super) enum AdminCommand {
     Evict(u64),
     TakeBack(u64),
     SetVoters(Option<Vec<PeerId>>),
+    Forget(PeerId),
 }
 
 pub(super) type Grant = (Label, u32, u64);
@@ -71,6 +72,10 @@ impl World {
                 return self.look_for(host, wanted, Look::Hosts(Vec::new()));
             }
             (92..95, _) => Command::Quit { session, resource, generation },
+            (95..97, _) => {
+                let absent = AdminCommand::Forget(peer((pick % self.hosts.len() as u64) as usize));
+                return self.look_for(host, absent, Look::Hosts(Vec::new()));
+            }
             _ => return Ok(()),
         };
         self.ask(host, command)
@@ -110,6 +115,7 @@ impl World {
             (AdminCommand::SetVoters(hosts), Found::Cluster(view)) => {
                 Some(Command::SetVoters { hosts, after: view.choices })
             }
+            (AdminCommand::Forget(host), Found::Cluster(view)) => Some(Command::Forget { host, after: view.choices }),
             (wanted, Found::Resources(page)) => page.resources.first().and_then(|found| {
                 let (resource, generation) = (found.name.clone(), found.generation);
                 let of = |pick: u64, count: usize| (pick % count.max(1) as u64) as usize;
@@ -123,7 +129,7 @@ impl World {
                         let grant = found.detached.get(of(pick, found.detached.len()))?;
                         Some(Command::TakeBack { resource, fencing: grant.fencing, session: grant.session })
                     }
-                    AdminCommand::SetVoters(_) => None,
+                    AdminCommand::SetVoters(_) | AdminCommand::Forget(_) => None,
                 }
             }),
             (_, Found::Cluster(_)) => None,
