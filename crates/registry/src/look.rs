@@ -166,7 +166,7 @@ pub(crate) fn resource(state: &State, index: u64, name: &Label) -> Page {
 
 fn resource_view(state: &State, name: &Label, resource: &Resource) -> ResourceView {
     let at = |session: SessionId| state.sessions().get(&session).map(|it| (session, it.host));
-    let grant = |(&fencing, grant): (&u64, &crate::Detached)| GrantView {
+    let grant = |(&fencing, grant): (&u64, &crate::DetachedRecord)| GrantView {
         fencing,
         slot: grant.slot,
         host: grant.host,

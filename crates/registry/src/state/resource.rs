@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_types::{Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
+use peerlock_types::{Detached, Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
@@ -25,7 +25,7 @@ pub struct Resource {
     coordinator: Option<SessionId>,
     parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
-    detached: BTreeMap<u64, Detached>,
+    detached: BTreeMap<u64, DetachedRecord>,
     /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
     /// Evictions and the generations that they opened. Kept when the session joins again: that may be a late copy.
@@ -45,7 +45,7 @@ pub struct Party {
 
 /// No token is created for its slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Detached {
+pub struct DetachedRecord {
     pub slot: u32,
     /// Last renewed it.
     pub session: SessionId,
@@ -115,7 +115,7 @@ impl Resource {
     }
 
     /// By fencing number.
-    pub fn detached(&self) -> &BTreeMap<u64, Detached> {
+    pub fn detached(&self) -> &BTreeMap<u64, DetachedRecord> {
         &self.detached
     }
 
@@ -141,11 +141,11 @@ impl Resource {
     }
 
     /// Returns slot and fencing number of the grants detached before this generation.
-    pub fn detached_before(&self) -> Vec<(u32, u64)> {
+    pub fn detached_before(&self) -> Vec<Detached> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
-        let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
-        let all: BTreeSet<(u32, u64)> = before.chain(self.expired().map(|(fencing, slot)| (slot, fencing))).collect();
-        all.into_iter().collect()
+        let before = before.map(|(&fencing, grant)| Detached { slot: grant.slot, fencing });
+        let expired = self.expired().map(|(fencing, slot)| Detached { slot, fencing });
+        before.chain(expired).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
@@ -276,7 +276,7 @@ impl Resource {
         }
     }
 
-    pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
+    pub(super) fn detach(&mut self, grant: DetachedRecord, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host == grant.host => {
                 // This may be a late copy of an earlier renewal, and the client knows the later end.
@@ -300,7 +300,7 @@ impl Resource {
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);
         }
-        self.detached.insert(fencing, Detached { generation: self.generation, renewals: 0, ..grant });
+        self.detached.insert(fencing, DetachedRecord { generation: self.generation, renewals: 0, ..grant });
         Outcome::Done
     }
 
