@@ -1,5 +1,5 @@
-//! Identifiers ([`PeerId`], [`Ticket`], [`Session`]), keys ([`Key`]), time ([`Time`], [`Span`]), seeded randomness ([`Rng`]) and
-//! limits that all crates share.
+//! Identifiers ([`PeerId`], [`Ticket`], [`Session`]), events of the registry ([`EventKind`]), keys ([`Key`]), time
+//! ([`Time`], [`Span`]), seeded randomness ([`Rng`]) and limits that all crates share.
 //!
 //! Nothing here reads a clock or a random source: time and seeds are arguments.
 #![no_std]
