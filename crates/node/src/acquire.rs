@@ -125,7 +125,7 @@ impl Node {
                 self.refuse_mismatches(resource, slots);
                 // If the join has opened the generation, its event follows, and must come first.
                 if !opened {
-                    let (to, coordinator) = (self.session_of((session, self.host())), coordinator.1);
+                    let (to, coordinator) = (self.own(session), coordinator.1);
                     let event = RegistryEvent { to, generation, kind: EventKind::Joined { coordinator, slots } };
                     self.part_step(resource, protocol::Input::RegistryEvent(event));
                 }

@@ -169,7 +169,7 @@ impl Node {
 
     pub(crate) fn open_part_with(&mut self, name: &Name, taken_over: &[(Ticket, Grant)]) {
         let Some(session) = self.session_state.session() else { return };
-        let me = self.session_of((session, self.host()));
+        let me = self.own(session);
         self.parts.open(me, name, taken_over, self.now);
     }
 
@@ -341,7 +341,7 @@ impl Node {
             Outcome::Refused(Refusal::OldGeneration) => quit + 1,
             _ => quit,
         };
-        let to = self.session_of((session, self.host()));
+        let to = self.own(session);
         self.part_step(
             resource,
             protocol::Input::RegistryEvent(RegistryEvent { to, generation, kind: EventKind::Left { quit } }),

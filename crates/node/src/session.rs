@@ -9,9 +9,9 @@
 
 use std::mem::take;
 
-use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
+use peerlock_protocol::registry::{EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};
-use peerlock_registry::{self as registry, Command, Found, Identity, Label, Outcome, Output, Refusal, SessionId};
+use peerlock_registry::{Command, Found, Identity, Label, Outcome, Output, Refusal, SessionId};
 use peerlock_types::{PeerId, Span};
 
 use crate::health::INCIDENT;
@@ -161,28 +161,20 @@ impl Node {
         }
     }
 
-    pub(crate) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
-        Session { peer, number: number.get() }
+    /// Returns a session of this host.
+    pub(crate) fn own(&self, session: SessionId) -> Session {
+        Session { peer: self.host(), number: session.get() }
     }
 
-    fn on_event(&mut self, resource: Label, session: SessionId, generation: u64, kind: registry::EventKind) {
+    fn on_event(&mut self, resource: Label, session: SessionId, generation: u64, kind: EventKind) {
         if self.session_state.session() != Some(session) {
             return;
         }
-        let kind = match kind {
-            registry::EventKind::Opened { slots, asked, detached } => EventKind::Opened {
-                slots,
-                asked: asked.into_iter().map(|party| self.session_of(party)).collect(),
-                detached: detached.into_iter().map(|(slot, fencing)| Detached { slot, fencing }).collect(),
-            },
-            registry::EventKind::Expired { slot, fencing } => EventKind::Expired(Detached { slot, fencing }),
-            registry::EventKind::Evicted => EventKind::Evicted,
-        };
         let Ok(name) = resource.as_str().parse::<Name>() else {
             return self.unexpected("an event of a resource with an invalid name");
         };
         self.open_part(&name);
-        let event = RegistryEvent { to: self.session_of((session, self.host())), generation, kind };
+        let event = RegistryEvent { to: self.own(session), generation, kind };
         self.part_step(name.key(), protocol::Input::RegistryEvent(event));
     }
 

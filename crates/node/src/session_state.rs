@@ -342,8 +342,7 @@ impl SessionState {
 
     /// Returns the next change of the session.
     pub fn next_change(&mut self, now: Time) -> Option<SessionChange> {
-        let Phase::In(member) = &self.phase else { return None };
-        let client = member.client();
+        let client = self.joined()?.client();
         let valid = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
         match (self.session, valid) {
             (Some((mine, until)), Some((session, later))) if mine == session => {
@@ -398,23 +397,17 @@ impl SessionState {
     }
 
     pub fn halted(&self) -> Option<&str> {
-        self.joined()?.registry()?.halted()
+        self.registry()?.halted()
     }
 
     /// Returns the evidence that our own voter's log lacks confirmed data.
     pub fn forgotten(&self) -> Option<&str> {
-        let Phase::In(member) = &self.phase else { return None };
-        member.registry()?.forgotten()
+        self.registry()?.forgotten()
     }
 
     /// Returns why our own voter has dropped messages.
     pub fn unexpected(&self) -> impl Iterator<Item = &'static str> {
-        let member = match &self.phase {
-            Phase::In(member) => Some(member),
-            Phase::Seeking | Phase::Learned(_) => None,
-        };
-        let registry = member.and_then(|member| member.registry());
-        registry.into_iter().flat_map(|registry| registry.unexpected().keys().copied())
+        self.registry().into_iter().flat_map(|registry| registry.unexpected().keys().copied())
     }
 
     /// Returns the voters according to our own voter, or else the potential voters that do not answer.

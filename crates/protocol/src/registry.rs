@@ -8,15 +8,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_types::PeerId;
-
-/// A peer uses tokens only while its session is valid.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Session {
-    pub peer: PeerId,
-    pub number: u64,
-}
+pub use peerlock_types::{Detached, EventKind, Session};
 
 /// docs/design/protocol.md has a table of events and requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,39 +19,6 @@ pub struct RegistryEvent {
     /// At the time of the decision. A later generation ignores it (R1).
     pub generation: u64,
     pub kind: EventKind,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum EventKind {
-    /// Answers [`RegistryRequest::Join`]: the session is a party from this generation on. Not sent if the join opened a
-    /// generation: `Opened`, or the coordinator's census, follows instead.
-    Joined { coordinator: PeerId, slots: u32 },
-    /// Makes the session the coordinator of this generation, of which it starts the census. Repeated until
-    /// [`RegistryRequest::Close`].
-    Opened {
-        slots: u32,
-        asked: Vec<Session>,
-        /// Tokens of their slots are not created before `Expired`.
-        detached: Vec<Detached>,
-    },
-    /// To the coordinator: a detached grant has ended. Another one of the same slot may still be valid.
-    Expired(Detached),
-    /// The session is no party since this generation, and its slots may be in use elsewhere.
-    Evicted,
-    /// Answers [`RegistryRequest::Quit`]: the session is no party any more, or another generation was opened first.
-    Left {
-        /// In which generation it was requested.
-        quit: u64,
-    },
-}
-
-/// A grant that outlives the session of its peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Detached {
-    pub slot: u32,
-    pub fencing: u64,
 }
 
 /// Not answered if the session has ended.
@@ -85,18 +44,6 @@ pub enum RegistryRequest {
         generation: u64,
     },
 }
-
-/// Prints `4`, and from the second session on `4.1`.
-impl fmt::Display for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.number {
-            0 => write!(f, "{}", self.peer),
-            number => write!(f, "{}.{number}", self.peer),
-        }
-    }
-}
-
-peerlock_types::debug_as_display!(Session);
 
 impl fmt::Display for RegistryEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

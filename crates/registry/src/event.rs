@@ -11,27 +11,8 @@
 //! process drops events for another session of its host: the end of that session opens another generation. A
 //! coordinator that receives no events cannot renew its session either, and its end opens the next generation.
 
-use peerlock_types::PeerId;
+use peerlock_types::EventKind;
 use serde::{Deserialize, Serialize};
-
-use crate::SessionId;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EventKind {
-    /// The session coordinates this new generation. Answered by [`Command::Close`](crate::Command::Close) when the
-    /// census is complete.
-    Opened {
-        slots: u32,
-        /// The parties when it was opened.
-        asked: Vec<(SessionId, PeerId)>,
-        /// Slot and fencing number of the grants detached then.
-        detached: Vec<(u32, u64)>,
-    },
-    /// Sent to the coordinator: a grant of `detached` has ended.
-    Expired { slot: u32, fencing: u64 },
-    /// Others may already hold the session's slots.
-    Evicted,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Topic {
@@ -41,12 +22,14 @@ pub enum Topic {
     Evicted,
 }
 
-impl EventKind {
-    pub fn topic(&self) -> Topic {
-        match *self {
-            Self::Opened { .. } => Topic::Opened,
-            Self::Expired { fencing, .. } => Topic::Expired(fencing),
-            Self::Evicted => Topic::Evicted,
+impl Topic {
+    /// Returns `None` for an answer to a command, which no leader sends.
+    pub fn of(kind: &EventKind) -> Option<Self> {
+        match kind {
+            EventKind::Opened { .. } => Some(Self::Opened),
+            EventKind::Expired(grant) => Some(Self::Expired(grant.fencing)),
+            EventKind::Evicted => Some(Self::Evicted),
+            EventKind::Joined { .. } | EventKind::Left { .. } => None,
         }
     }
 }

@@ -47,13 +47,14 @@ pub use client::{SessionClient, SessionRequest};
 pub use command::{Command, Incarnation, Info, MOST_ATTEMPTS, MOST_TAKEN, Opening, Outcome, Refusal, RunEnd};
 pub use config::Config;
 pub use engine::election_time;
-pub use event::{EventKind, Topic};
+pub use event::Topic;
 pub use look::{Found, GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, PartyView, ResourceView, View};
 pub use member::{Identity, Member, Missing, Output, Predecessor};
 #[cfg(feature = "mutation")]
 pub use mutation::Mutation;
 pub use names::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
+pub use peerlock_types::EventKind;
 pub use recover::{LEAST_QUARANTINE, Recovered, inspect, last_state, recover, recover_within};
 pub use registry::{Effect, Registry};
-pub use state::{Conf, Detached, Party, Resource, RunRecord, Session, State, Undecodable, VoterRecord};
+pub use state::{Conf, DetachedRecord, Party, Resource, RunRecord, SessionRecord, State, Undecodable, VoterRecord};
 pub use voters::target as voters_among;

@@ -7,7 +7,7 @@ use peerlock_types::{PeerId, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Info, MOST_ADDRESSES};
-use crate::state::{Detached, Resource, RunRecord, State};
+use crate::state::{DetachedRecord, Resource, RunRecord, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
 pub const MOST_ON_PAGE: u32 = 1000;
@@ -144,7 +144,7 @@ pub(crate) fn resources(
     (prefix, after): (Option<&Label>, Option<&Label>),
     most: u32,
     granted_by: Option<PeerId>,
-    left: impl Fn(&Label, u64, &Detached) -> Span,
+    left: impl Fn(&Label, u64, &DetachedRecord) -> Span,
 ) -> Page {
     let mut page = Page { index, resources: Vec::new(), more: false };
     let mut bytes = 0;
@@ -163,7 +163,12 @@ pub(crate) fn resources(
     page
 }
 
-pub(crate) fn resource(state: &State, index: u64, name: &Label, left: impl Fn(&Label, u64, &Detached) -> Span) -> Page {
+pub(crate) fn resource(
+    state: &State,
+    index: u64,
+    name: &Label,
+    left: impl Fn(&Label, u64, &DetachedRecord) -> Span,
+) -> Page {
     let found = state.resources().get(name).map(|resource| resource_view(state, name, resource, left));
     Page { index, resources: found.into_iter().collect(), more: false }
 }
@@ -172,10 +177,10 @@ fn resource_view(
     state: &State,
     name: &Label,
     resource: &Resource,
-    left: impl Fn(&Label, u64, &Detached) -> Span,
+    left: impl Fn(&Label, u64, &DetachedRecord) -> Span,
 ) -> ResourceView {
     let at = |session: SessionId| state.sessions().get(&session).map(|it| (session, it.host));
-    let grant = |(&fencing, grant): (&u64, &Detached)| GrantView {
+    let grant = |(&fencing, grant): (&u64, &DetachedRecord)| GrantView {
         fencing,
         slot: grant.slot,
         host: grant.host,

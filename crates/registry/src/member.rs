@@ -12,11 +12,11 @@ mod questions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerlock_types::{PeerId, Rng, Span, Time};
+use peerlock_types::{EventKind, PeerId, Rng, Span, Time};
 
 use crate::command::{Command, Incarnation, Info, Outcome, Refusal};
 use crate::disk::Write;
-use crate::event::{EventKind, Topic};
+use crate::event::Topic;
 use crate::file::Damage;
 use crate::look::{Found, Look};
 use crate::registry::Effect;
@@ -464,8 +464,7 @@ impl Member {
             RegistryMessage::Event { resource, session, generation, kind }
                 if self.client.stands(now) == Some(session) =>
             {
-                let topic = kind.topic();
-                if topic != Topic::Opened {
+                if let Some(topic) = Topic::of(&kind).filter(|topic| *topic != Topic::Opened) {
                     let resource = resource.clone();
                     self.send(from, version, RegistryMessage::EventAck { resource, session, generation, topic });
                 }

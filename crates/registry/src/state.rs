@@ -16,13 +16,13 @@ mod resource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use peerlock_types::{MOST_GENERATION, PeerId};
+use peerlock_types::{Detached, EventKind, MOST_GENERATION, PeerId, Session};
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-pub use self::resource::{Detached, Party, Resource, RunRecord};
+pub use self::resource::{DetachedRecord, Party, Resource, RunRecord};
 use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
-use crate::event::{EventKind, Topic};
+use crate::event::Topic;
 use crate::mutation::Mutation;
 use crate::wire::{decode_versioned, encode_versioned};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
@@ -43,7 +43,7 @@ const MOST_VOTERS: usize = 64;
 const GAP: u64 = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionRecord {
     pub host: PeerId,
     pub nonce: u64,
     pub ttl: Ttl,
@@ -73,7 +73,7 @@ pub struct State {
     cluster: ClusterId,
     version: u16,
     members: BTreeMap<PeerId, Info>,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, SessionRecord>,
     last_session: SessionId,
     /// The latest of each member.
     incarnations: BTreeMap<PeerId, Incarnation>,
@@ -147,7 +147,7 @@ impl State {
         &self.members
     }
 
-    pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
+    pub fn sessions(&self) -> &BTreeMap<SessionId, SessionRecord> {
         &self.sessions
     }
 
@@ -156,12 +156,12 @@ impl State {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
 
-    pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
+    pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &SessionRecord)> {
         self.sessions_of(host).next_back()
     }
 
     /// Returns the sessions of a host, oldest first.
-    pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
+    pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &SessionRecord)> {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
 
@@ -217,12 +217,12 @@ impl State {
         let kind = match topic {
             Topic::Opened => EventKind::Opened {
                 slots: resource.slots(),
-                asked: resource.asked().filter_map(|session| host(session).map(|host| (session, host))).collect(),
+                asked: resource.asked().filter_map(|id| Some(Session { peer: host(id)?, number: id.get() })).collect(),
                 detached: resource.detached_before(),
             },
             Topic::Expired(fencing) => {
                 let (_, slot) = resource.expired().find(|(expired, _)| *expired == fencing)?;
-                EventKind::Expired { slot, fencing }
+                EventKind::Expired(Detached { slot, fencing })
             }
             Topic::Evicted => EventKind::Evicted,
         };
@@ -288,7 +288,7 @@ impl State {
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
-                self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
+                self.open(SessionRecord { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
             // Not the voter's own term, which differs between replicas.
@@ -307,7 +307,8 @@ impl State {
             }
             Command::Detach { session, resource, slot, fencing, ttl, note, run } => {
                 self.with_host(session, |state, host| {
-                    let grant = Detached { slot, session, host, generation: 0, ttl, renewals: 0, note, run: None };
+                    let grant =
+                        DetachedRecord { slot, session, host, generation: 0, ttl, renewals: 0, note, run: None };
                     let is_known =
                         state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
                     if !is_known && state.index.grants() >= MOST_GRANTS {
@@ -370,7 +371,13 @@ impl State {
         self.changes += 1;
     }
 
-    fn open(&mut self, session: Session, info: Info, takes: &[Label], makes: impl Fn(Mutation) -> bool) -> Outcome {
+    fn open(
+        &mut self,
+        session: SessionRecord,
+        info: Info,
+        takes: &[Label],
+        makes: impl Fn(Mutation) -> bool,
+    ) -> Outcome {
         let host = session.host;
         if let Some((session, _)) = self.sessions_of(host).find(|(_, it)| it.nonce == session.nonce) {
             return Outcome::Opened { session };
@@ -413,7 +420,7 @@ impl State {
     /// opened to replace that one. Such a process was killed before it stored its session, since the file still names
     /// the one before; so no client has a grant of it. Other sessions belong to processes with another file, whose
     /// clients may continue.
-    fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
+    fn replaced_by(&self, new: &SessionRecord, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();
         for (id, it) in self.sessions_of(new.host) {
@@ -473,7 +480,7 @@ impl State {
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
             return Outcome::Refused(Refusal::OldGeneration);
         }
-        let is_used = !resource.parties().is_empty() || resource.detached().values().any(Detached::holds);
+        let is_used = !resource.parties().is_empty() || resource.detached().values().any(DetachedRecord::holds);
         if is_used && !makes(Mutation::RemovesUsed) || resource.has_unnotified() {
             return Outcome::Refused(Refusal::InUse);
         }

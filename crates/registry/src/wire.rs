@@ -7,12 +7,12 @@
 //! Voters use the registry's version. A question has the oldest version that its sender understands, or a newer one
 //! once it has received that, and so has its answer. So processes of adjacent versions understand each other.
 
-use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
+use peerlock_types::{Detached, EventKind, MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome, within};
-use crate::event::{EventKind, Topic};
+use crate::event::Topic;
 use crate::form::Message;
 use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::{MOST_DETACHED, Undecodable};
@@ -163,7 +163,7 @@ impl RegistryMessage {
             Self::Enlist { voter, .. } => within((1..MOST_NUMBER).contains(&voter.get()), "voter number out of range"),
             Self::Event { generation, kind, .. } => {
                 within(*generation < MOST_GENERATION, "generation out of range")?;
-                kind.check()
+                check_event(kind)
             }
             Self::EventAck { generation, .. } => within(*generation < MOST_GENERATION, "generation out of range"),
             Self::Answer { answer, .. } => answer.check(),
@@ -172,21 +172,19 @@ impl RegistryMessage {
     }
 }
 
-impl EventKind {
-    fn check(&self) -> Result<(), &'static str> {
-        let is_grant = |&(slot, fencing): &(u32, u64)| slot < MOST_SLOTS && fencing < MOST_FENCING;
-        let are_grants =
-            |grants: &[(u32, u64)]| within(grants.iter().all(is_grant), "slot or fencing number out of range");
-        match self {
-            Self::Opened { slots, asked, detached } => {
-                within((1..=MOST_SLOTS).contains(slots), "number of slots out of range")?;
-                let most = asked.len() <= MOST_NAMED && detached.len() <= MOST_DETACHED;
-                within(most, "too many sessions or grants")?;
-                are_grants(detached)
-            }
-            Self::Expired { slot, fencing } => are_grants(&[(*slot, *fencing)]),
-            Self::Evicted => Ok(()),
+fn check_event(kind: &EventKind) -> Result<(), &'static str> {
+    let is_grant = |grant: &Detached| grant.slot < MOST_SLOTS && grant.fencing < MOST_FENCING;
+    let are_grants = |grants: &[Detached]| within(grants.iter().all(is_grant), "slot or fencing number out of range");
+    match kind {
+        EventKind::Opened { slots, asked, detached } => {
+            within((1..=MOST_SLOTS).contains(slots), "number of slots out of range")?;
+            let most = asked.len() <= MOST_NAMED && detached.len() <= MOST_DETACHED;
+            within(most, "too many sessions or grants")?;
+            are_grants(detached)
         }
+        EventKind::Expired(grant) => are_grants(&[*grant]),
+        EventKind::Evicted => Ok(()),
+        EventKind::Joined { .. } | EventKind::Left { .. } => Err("an event that answers a command"),
     }
 }
 
@@ -209,7 +207,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_types::Rng;
+    use peerlock_types::{Rng, Session};
 
     use super::*;
     use crate::Label;
@@ -247,8 +245,8 @@ mod tests {
 
     fn sent(generation: u64, grants: usize) -> RegistryMessage {
         let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
-        let detached = vec![(0, 1 << 32); grants];
-        let kind = EventKind::Opened { slots: 1, asked: vec![(session, PeerId::new(2))], detached };
+        let detached = vec![Detached { slot: 0, fencing: 1 << 32 }; grants];
+        let kind = EventKind::Opened { slots: 1, asked: vec![Session { peer: PeerId::new(2), number: 3 }], detached };
         RegistryMessage::Event { resource, session, generation, kind }
     }
 
@@ -323,7 +321,9 @@ mod tests {
         let ask = RegistryMessage::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
         let opened = |slots, grant| {
-            let kind = EventKind::Opened { slots, asked: Vec::new(), detached: vec![grant] };
+            let (slot, fencing) = grant;
+            let detached = vec![Detached { slot, fencing }];
+            let kind = EventKind::Opened { slots, asked: Vec::new(), detached };
             RegistryMessage::Event {
                 resource: Label::new("x").unwrap(),
                 session: SessionId::new(3),

@@ -107,7 +107,7 @@ impl World {
                         Output::Event { resource, session, generation, kind: EventKind::Opened { asked, .. } } => {
                             self.sent += 1;
                             if self.closed.insert((resource.clone(), generation)) {
-                                let remaining = asked.into_iter().map(|(session, _)| session).collect();
+                                let remaining = asked.into_iter().map(|it| SessionId::new(it.number)).collect();
                                 let close = Command::Close { session, resource, generation, remaining };
                                 match self.pace {
                                     usize::MAX => _ = member.ask(close, self.now),

@@ -6,7 +6,7 @@ use peerlock_registry::{
     ClusterId, Command, Config, EventKind, Found, Identity, Info, Label, Look, Member, Missing, Outcome, Output, Page,
     Predecessor, Refusal, SessionId, Topic, Ttl, Versions, VoterId,
 };
-use peerlock_types::{PeerId, Rng, Span, Time};
+use peerlock_types::{Detached, PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(3);
 const ME: PeerId = PeerId::new(1);
@@ -276,7 +276,7 @@ fn event_without_valid_session_is_dropped() {
         generation: 7,
         kind,
     };
-    let expired = EventKind::Expired { slot: 0, fencing: 9 };
+    let expired = EventKind::Expired(Detached { slot: 0, fencing: 9 });
     for session in [2, 3] {
         assert_eq!(delivery(&mut member, &sent(session, EventKind::Evicted)), []);
         assert_eq!(delivery(&mut member, &sent(session, expired.clone())), []);

@@ -7,7 +7,7 @@ use peerlock_registry::{
     ClusterId, Command, Config, Effect, EventKind, Found, Incarnation, Info, Label, Look, Mutation, Outcome, Page,
     Registry, SessionId, Topic, Ttl, Versions, VoterId, inspect, recover,
 };
-use peerlock_types::{PeerId, Rng, Span, Time};
+use peerlock_types::{PeerId, Rng, Session, Span, Time};
 
 const HOST: PeerId = PeerId::new(7);
 const CLUSTER: ClusterId = ClusterId::new(0xabc);
@@ -372,7 +372,11 @@ fn opened_is_repeated_until_closed() {
     let session = voter.open(1, None);
     voter.ask(join(session, "r"));
     let resource = Label::new("r").unwrap();
-    let opened = EventKind::Opened { slots: 1, asked: vec![(session, HOST)], detached: Vec::new() };
+    let opened = EventKind::Opened {
+        slots: 1,
+        asked: vec![Session { peer: HOST, number: session.get() }],
+        detached: Vec::new(),
+    };
     assert_eq!(voter.sent, [(resource.clone(), 1, opened)], "when the entry is applied");
     voter.ticks(5);
     assert_eq!(voter.sent.len(), 1);

@@ -1,5 +1,5 @@
-//! Identifiers ([`PeerId`], [`Ticket`]), keys ([`Key`]), time ([`Time`], [`Span`]), seeded randomness ([`Rng`]) and
-//! limits that all crates share.
+//! Identifiers ([`PeerId`], [`Ticket`], [`Session`]), events of the registry ([`EventKind`]), keys ([`Key`]), time
+//! ([`Time`], [`Span`]), seeded randomness ([`Rng`]) and limits that all crates share.
 //!
 //! Nothing here reads a clock or a random source: time and seeds are arguments.
 #![no_std]
@@ -24,6 +24,7 @@ mod id;
 mod key;
 mod limits;
 mod random;
+mod session;
 mod text;
 mod time;
 
@@ -32,5 +33,6 @@ pub use id::{PeerId, Ticket};
 pub use key::Key;
 pub use limits::{MOST_GENERATION, MOST_SLOTS};
 pub use random::{Rng, mix};
+pub use session::{Detached, EventKind, Session};
 pub use text::{is_hidden, visible};
 pub use time::{Span, Time};

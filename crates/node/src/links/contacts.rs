@@ -21,6 +21,8 @@ pub struct Contact {
     pub epoch: Option<u64>,
     /// The host that has relayed its last frame.
     pub via: Option<PeerId>,
+    /// When it was last asked via another host.
+    asked: Option<Time>,
     pub since: Time,
     /// The end of the last connection, or of its relayed frames …
     lost: Time,
@@ -90,6 +92,9 @@ impl Contact {
     fn is_due(&self, now: Time) -> bool {
         let is_rare = || (self.silent(now).as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
         let is_sought = || self.silent(now) < LONG || is_rare();
+        if self.asked.is_some_and(|asked| now.since(asked) < BEAT) {
+            return false;
+        }
         match self.epoch {
             Some(_) => self.is_doubted(now),
             None if self.link.is_relayed() => {
@@ -209,6 +214,7 @@ impl Contacts {
             address: String::new(),
             epoch: None,
             via: None,
+            asked: None,
             since: now,
             lost: now,
             missed: now,
@@ -307,6 +313,7 @@ impl Contacts {
             }
             if is_looking && contact.is_due(now) {
                 let hello = contact.link.ask();
+                contact.asked = Some(now);
                 let frame = encode(&hello, contact.version, self.versions);
                 due.push(Relayed { to: *host, lives: contact.link.lives(), frame });
             }
@@ -382,8 +389,12 @@ impl Contacts {
         (contact.via, contact.version, contact.last_received) = (Some(via), version, now);
         let mut out = Vec::new();
         let before = contact.link.retained.len();
+        let asked = contact.link.asked();
         let met = contact.link.meet(lives.sender).unwrap_or(Received::Nothing);
         let received = contact.link.on_relayed(lives.receiver, frame, &mut out);
+        if contact.link.asked() > asked {
+            contact.asked = Some(now);
+        }
         self.on_received(from, met, before, now, update);
         self.on_received(from, received, before, now, update);
         out.iter().for_each(|frame| self.post(from, frame));

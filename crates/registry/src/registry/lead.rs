@@ -13,7 +13,7 @@ use crate::command::{Command, Outcome, Refusal};
 use crate::leases::{Leases, certainly_passed, patience};
 use crate::look::{self, Found, Look};
 use crate::mutation::Mutation;
-use crate::state::{Detached, MOST_SESSIONS};
+use crate::state::{DetachedRecord, MOST_SESSIONS};
 use crate::voters::{self, Change};
 use crate::wire::{Answer, Question, RegistryMessage, encode_versioned, to_bytes};
 use crate::{Label, SessionId, Ttl, VoterId};
@@ -107,7 +107,7 @@ const PARTS: u64 = 40;
 
 /// Returns the rest of a period, if a part of it has passed for certain. Whole parts, so that a repeated entry is the
 /// same.
-fn shortened(grant: &Detached, counted: Span) -> Option<Ttl> {
+fn shortened(grant: &DetachedRecord, counted: Span) -> Option<Ttl> {
     let part = grant.run?.whole.span().as_nanos() / PARTS;
     let passed = certainly_passed(counted).as_nanos() / part * part;
     let left = grant.ttl.span().as_nanos().checked_sub(passed).filter(|_| passed > 0)?;
@@ -331,7 +331,7 @@ impl Registry {
 
     fn look(&self, look: &Look, now: Time) -> Found {
         let index = self.applied;
-        let left = |name: &Label, fencing: u64, grant: &Detached| {
+        let left = |name: &Label, fencing: u64, grant: &DetachedRecord| {
             self.grants.left((name, fencing), grant.renewals, grant.ttl.span(), now)
         };
         match look {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_types::PeerId;
 
-use super::{Resource, Session};
+use super::{Resource, SessionRecord};
 use crate::command::Info;
 use crate::{Label, SessionId};
 
@@ -20,7 +20,7 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn of(
         members: &BTreeMap<PeerId, Info>,
-        sessions: &BTreeMap<SessionId, Session>,
+        sessions: &BTreeMap<SessionId, SessionRecord>,
         resources: &BTreeMap<Label, Resource>,
     ) -> Self {
         let mut index = Self::default();

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_types::{Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
+use peerlock_types::{Detached, Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
@@ -25,7 +25,7 @@ pub struct Resource {
     coordinator: Option<SessionId>,
     parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
-    detached: BTreeMap<u64, Detached>,
+    detached: BTreeMap<u64, DetachedRecord>,
     /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
     /// Evictions and the generations that they opened. Kept when the session joins again: that may be a late copy.
@@ -45,7 +45,7 @@ pub struct Party {
 
 /// No token is created for its slot, unless it is the record of a failed run that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Detached {
+pub struct DetachedRecord {
     pub slot: u32,
     /// Last renewed it.
     pub session: SessionId,
@@ -75,7 +75,7 @@ pub struct RunRecord {
     pub whole: Ttl,
 }
 
-impl Detached {
+impl DetachedRecord {
     pub fn holds(&self) -> bool {
         self.run.is_none_or(|run| run.holds)
     }
@@ -136,7 +136,7 @@ impl Resource {
     }
 
     /// By fencing number.
-    pub fn detached(&self) -> &BTreeMap<u64, Detached> {
+    pub fn detached(&self) -> &BTreeMap<u64, DetachedRecord> {
         &self.detached
     }
 
@@ -162,11 +162,11 @@ impl Resource {
     }
 
     /// Returns slot and fencing number of the grants detached before this generation.
-    pub fn detached_before(&self) -> Vec<(u32, u64)> {
+    pub fn detached_before(&self) -> Vec<Detached> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation && grant.holds());
-        let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
-        let all: BTreeSet<(u32, u64)> = before.chain(self.expired().map(|(fencing, slot)| (slot, fencing))).collect();
-        all.into_iter().collect()
+        let before = before.map(|(&fencing, grant)| Detached { slot: grant.slot, fencing });
+        let expired = self.expired().map(|(fencing, slot)| Detached { slot, fencing });
+        before.chain(expired).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
@@ -297,7 +297,7 @@ impl Resource {
         }
     }
 
-    pub(super) fn detach(&mut self, grant: Detached, fencing: u64, run: Option<RunEnd>) -> Outcome {
+    pub(super) fn detach(&mut self, grant: DetachedRecord, fencing: u64, run: Option<RunEnd>) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host != grant.host => return Outcome::Refused(Refusal::NotYours),
             Some(known) => match (known.run, run) {
@@ -325,7 +325,7 @@ impl Resource {
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);
         }
-        let grant = Detached { generation: self.generation, renewals: 0, ..grant };
+        let grant = DetachedRecord { generation: self.generation, renewals: 0, ..grant };
         let Some(run) = run else {
             self.detached.insert(fencing, grant);
             return Outcome::Done;
@@ -336,7 +336,7 @@ impl Resource {
             let over = self.over.entry(grant.slot).or_insert(fencing);
             *over = fencing.max(*over);
         }
-        self.detached.insert(fencing, Detached { run: Some(record), ..grant });
+        self.detached.insert(fencing, DetachedRecord { run: Some(record), ..grant });
         Outcome::Concluded { holds: record.holds }
     }
 
@@ -382,7 +382,7 @@ impl Resource {
 
     /// Notifies a coordinator that knows of the grant, since the slot may wait for its end.
     fn forget(&mut self, fencing: u64) {
-        let Some(grant) = self.detached.remove(&fencing).filter(Detached::holds) else { return };
+        let Some(grant) = self.detached.remove(&fencing).filter(DetachedRecord::holds) else { return };
         let over = self.over.entry(grant.slot).or_insert(fencing);
         *over = fencing.max(*over);
         if self.coordinator.is_some() && grant.generation < self.generation {
@@ -434,7 +434,8 @@ mod tests {
 
     fn ends(resource: &mut Resource, fencing: u64, succeeded: bool, attempts: u32) -> Outcome {
         let (ttl, note) = (Ttl::from_millis(60_000).unwrap(), Label::new("ada").unwrap());
-        let grant = Detached { slot: 0, session: S, host: HOST, generation: 0, ttl, renewals: 0, note, run: None };
+        let grant =
+            DetachedRecord { slot: 0, session: S, host: HOST, generation: 0, ttl, renewals: 0, note, run: None };
         resource.detach(grant, NUMBERS + fencing, Some(RunEnd { succeeded, attempts, at: 5 }))
     }
 
@@ -451,7 +452,7 @@ mod tests {
         assert_eq!(ends(&mut resource, 1, false, 3), Outcome::Concluded { holds: true }, "a late copy");
         assert_eq!(latest(&resource), (true, 0, true));
         resource.recover(&Label::new("r").unwrap(), 1);
-        assert_eq!(resource.detached_before(), [(0, NUMBERS + 1)]);
+        assert_eq!(resource.detached_before(), [Detached { slot: 0, fencing: NUMBERS + 1 }]);
         resource.join(S, |_| Some(HOST));
         assert_eq!(resource.expire_detached(NUMBERS + 1, 0), Outcome::Done);
         assert!(resource.expired().eq([(NUMBERS + 1, 0)]), "the coordinator creates the token");

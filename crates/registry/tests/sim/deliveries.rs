@@ -81,7 +81,7 @@ impl Deliveries {
                 return Err(Violation::WrongEvent(at, format!("{key:?} is closed")));
             }
         }
-        Ok(self.sent.insert((resource.clone(), session, generation, kind.topic())))
+        Ok(self.sent.insert((resource.clone(), session, generation, Topic::of(kind).expect("a topic"))))
     }
 
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: &Command, outcome: &Outcome, counts: &mut Counts) {
@@ -147,7 +147,7 @@ impl Deliveries {
                 )));
             }
             let Some(EventKind::Opened { detached, .. }) = self.opened.get(&key) else { continue };
-            for &(_, fencing) in detached {
+            for fencing in detached.iter().map(|grant| grant.fencing) {
                 let over = self.over.get(&(name.clone(), fencing));
                 if is_due(over) && !was_notified(Topic::Expired(fencing)) {
                     return Err(Violation::Undelivered(format!(

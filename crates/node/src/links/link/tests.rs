@@ -186,7 +186,7 @@ impl Relayed {
         true
     }
 
-    /// What a second without faults does.
+    /// Passes a second without faults.
     fn beat(&mut self) {
         for end in 0..2 {
             if self.ends[end].link.awaits_ack() || self.ends[end].link.asked() > 0 {

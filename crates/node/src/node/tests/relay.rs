@@ -171,6 +171,21 @@ fn relayed_unknown_hosts_leave_no_state() {
 }
 
 #[test]
+fn silent_host_is_asked_once_in_a_second() {
+    let (mut world, _) = one_inside(2);
+    world.apart.insert((2, 3));
+    world.disconnect_pair(2, 3);
+    world.frozen.insert(2);
+    world.run(Span::from_secs(1));
+    for _ in 0..100 {
+        world.acquire(3, wanted("r"));
+        world.run(Span::from_millis(40));
+    }
+    let asked = world.node(3).counters().relayed;
+    assert!((3..=5).contains(&asked), "{asked} in four seconds");
+}
+
+#[test]
 fn loss_and_duplication_on_a_relayed_path_are_repaired() {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);

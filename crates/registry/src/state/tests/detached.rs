@@ -109,7 +109,8 @@ fn coordinator_is_notified_of_ends_of_known_grants() {
     state.apply(1, detach(b, N + 101));
     let sent = |state: &State| state.event(&label("r"), coordinator, 2, Topic::Opened).expect("it is open");
     let EventKind::Opened { slots: 2, asked, detached } = sent(&state).1 else { panic!("{state:?}") };
-    assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, N + 100)]));
+    let parties = [b, c].map(|id| Session { peer: PeerId::new(id.get()), number: id.get() }).to_vec();
+    assert_eq!((asked, detached), (parties, vec![Detached { slot: 0, fencing: N + 100 }]));
     let before = sent(&state);
     state.apply(1, drop_detached(b, N + 101));
     assert_eq!(pending_events(&state), [opened]);
@@ -117,7 +118,8 @@ fn coordinator_is_notified_of_ends_of_known_grants() {
     assert_eq!(pending_events(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
     assert_eq!(sent(&state), before, "`Opened` has the same content");
     let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
-    assert_eq!((host, kind), (state.sessions()[&coordinator].host, EventKind::Expired { slot: 0, fencing: N + 100 }));
+    let expired = EventKind::Expired(Detached { slot: 0, fencing: N + 100 });
+    assert_eq!((host, kind), (state.sessions()[&coordinator].host, expired));
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "all of it is encoded");
     state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
     let next = resource(&state).coordinator().unwrap();

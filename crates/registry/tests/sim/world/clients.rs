@@ -184,7 +184,8 @@ impl World {
             && is_new
             && self.load.chance(0.8)
         {
-            let remaining = asked.iter().map(|(session, _)| *session).filter(|_| self.load.chance(0.5)).collect();
+            let remaining =
+                asked.iter().map(|it| SessionId::new(it.number)).filter(|_| self.load.chance(0.5)).collect();
             let count = Count { resource, session, generation, remaining };
             let at = self.now + self.load.exponential(Span::from_millis(300));
             self.schedule(at, Event::Counted(host, self.hosts[host].process, count));
