@@ -293,13 +293,15 @@ fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
+trait Peer: Observe<Timer: Hash + Wire, Message: Wire> + 'static {}
+
+impl<P: Observe<Timer: Hash + Wire, Message: Wire> + 'static> Peer for P {}
+
 /// What to do with the peers of a protocol, whose type depends on its name.
 trait Use {
     type Output;
 
-    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Self::Output
-    where
-        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static;
+    fn peers<P: Peer>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Self::Output;
 }
 
 struct Erase;
@@ -307,10 +309,7 @@ struct Erase;
 impl Use for Erase {
     type Output = Erased;
 
-    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Erased
-    where
-        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
-    {
+    fn peers<P: Peer>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Erased {
         Erased::of(new)
     }
 }
@@ -326,10 +325,7 @@ struct Loop<'a> {
 impl Use for Loop<'_> {
     type Output = Simulated;
 
-    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
-    where
-        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
-    {
+    fn peers<P: Peer>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated {
         self.experiment.run(|_| peers(&self.experiment, &self.replicas, &new), self.progress)
     }
 }
@@ -347,10 +343,7 @@ struct Clients<'a> {
 impl Use for Clients<'_> {
     type Output = Simulated;
 
-    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
-    where
-        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
-    {
+    fn peers<P: Peer>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated {
         self.open.run(|me| new(me, &self.replicas), self.progress)
     }
 }
@@ -363,10 +356,7 @@ struct Overlay<'a> {
 impl Use for Overlay<'_> {
     type Output = Simulated;
 
-    fn peers<P>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated
-    where
-        P: Observe<Timer: Hash + Wire, Message: Wire> + 'static,
-    {
+    fn peers<P: Peer>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Simulated {
         self.rounds.run(new, self.progress)
     }
 }

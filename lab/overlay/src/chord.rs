@@ -21,14 +21,12 @@
 use alloc::vec::Vec;
 
 use peerlock_types::{Key, PeerId};
+use serde::{Deserialize, Serialize};
 
 use crate::ring::{Lists, Message as RingMessage, Received, Ring};
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
-/// The messages between peers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Between neighbours.
     Ring(RingMessage),
@@ -43,8 +41,7 @@ pub enum Message {
 }
 
 /// The progress of a lookup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Way {
     /// The number of hops so far; at 255 the message is circling.
     pub hops: u8,
@@ -58,7 +55,6 @@ impl From<RingMessage> for Message {
     }
 }
 
-/// One peer of Chord.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,

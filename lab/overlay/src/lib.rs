@@ -3,6 +3,7 @@
 //! [`Overlay`] follows Dabek et al.: "Towards a Common API for Structured Peer-to-Peer Overlays". The caller has
 //! *route*: it *forwards* a message while [`Overlay::next_hop`] returns a peer, and then *delivers* it.
 #![no_std]
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 extern crate alloc;
 

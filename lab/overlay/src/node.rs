@@ -1,14 +1,13 @@
 use core::fmt;
 
 use peerlock_types::{Key, PeerId};
+use serde::{Deserialize, Serialize};
 
 /// A peer and its place on the ring.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Node {
     /// First, so that nodes sort along the ring.
     pub key: Key,
-    /// The peer.
     pub peer: PeerId,
 }
 
@@ -26,8 +25,7 @@ impl fmt::Debug for Node {
 }
 
 /// The keys clockwise from `after` (exclusive) to `last` (inclusive); all keys if the two are equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyRange {
     /// Before the range.
     pub after: Key,
@@ -36,7 +34,6 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Returns whether the range contains `key`.
     pub const fn contains(self, key: Key) -> bool {
         key.is_within(self.after, self.last)
     }

@@ -8,13 +8,9 @@ use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::{KeyRange, Node};
 
-/// One peer of an overlay.
-#[expect(missing_docs, reason = "the callbacks are those of a driver")]
 pub trait Overlay: Clone + Debug + Eq + Hash {
-    /// The messages between peers.
     type Message: Clone + Debug + Eq + Hash;
 
-    /// Creates a peer that has not joined.
     fn new(me: Node, config: Config) -> Self;
 
     /// Creates the settled peer `nodes[place]`. Pass [`Timer::Stabilize`] once to start the upkeep.
@@ -24,7 +20,6 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// If the nodes next to `place` are not in the order of their keys.
     fn converged(nodes: &[Node], place: usize, config: Config) -> Self;
 
-    /// This peer and its key.
     fn me(&self) -> Node;
 
     /// The owned keys; `None` outside the ring.
@@ -53,7 +48,6 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Self::Message>);
 }
 
-/// The parameters of an overlay's upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Neighbours on each side: Chord's r, and half of Pastry's |L|.
@@ -87,7 +81,6 @@ impl Config {
 
 /// The timers of an unanswered join, of upkeep and of a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "described together")]
 pub enum Timer {
     Join,
     Stabilize,
@@ -96,21 +89,14 @@ pub enum Timer {
 
 /// An action for the driver, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the text of an effect describes its fields")]
 pub enum Effect<M> {
-    /// Sends to another peer.
     Send { to: PeerId, message: M },
-    /// Replaces a pending timer of the same name.
     SetTimer { timer: Timer, after: Span },
-    /// Cancels a pending timer.
     CancelTimer { timer: Timer },
-    /// This peer now owns these keys.
     Owns { range: Option<KeyRange> },
-    /// An unexpected message was dropped.
     Unexpected { why: &'static str },
 }
 
-/// The context of a step: time, randomness, and the list of effects.
 pub struct Cx<'a, M> {
     me: PeerId,
     now: Time,
@@ -118,7 +104,6 @@ pub struct Cx<'a, M> {
     effects: &'a mut Vec<Effect<M>>,
 }
 
-#[expect(missing_docs, reason = "the methods are the effects")]
 impl<'a, M: Debug> Cx<'a, M> {
     pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<M>>) -> Self {
         Self { me, now, rng, effects }
@@ -154,19 +139,17 @@ impl<'a, M: Debug> Cx<'a, M> {
     }
 }
 
-/// An input of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the text of an input describes its fields")]
 pub enum Input<M> {
     /// The peer joins, through another if any.
     Join(Option<PeerId>),
-    /// The peer leaves.
     Leave,
     /// The network has authenticated the sender.
-    Message { from: PeerId, message: M },
-    /// A timer has expired.
+    Message {
+        from: PeerId,
+        message: M,
+    },
     Timer(Timer),
-    /// A peer cannot be reached.
     Unreachable(PeerId),
 }
 

@@ -21,6 +21,7 @@
 use alloc::vec::Vec;
 
 use peerlock_types::{Key, PeerId};
+use serde::{Deserialize, Serialize};
 
 use crate::ring::{Lists, Message as RingMessage, Received, Ring};
 use crate::table::Table;
@@ -29,10 +30,7 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 /// The number of places in a table.
 const ROWS_LIMIT: usize = Key::DIGITS * 16;
 
-/// The messages between peers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Between neighbours.
     Ring(RingMessage),
@@ -53,7 +51,6 @@ impl From<RingMessage> for Message {
     }
 }
 
-/// One peer of Pastry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pastry {
     /// L.

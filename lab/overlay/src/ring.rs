@@ -20,13 +20,13 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 
 use peerlock_types::{Key, PeerId, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::side::{Side, Way};
 use crate::{Config, Cx, Node, Timer};
 
 /// The neighbours of a peer, the nearest first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lists {
     /// Towards smaller keys.
     pub left: Vec<Node>,
@@ -43,9 +43,7 @@ impl Lists {
 }
 
 /// The messages between neighbours. `key` and `lists` are the sender's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// *stabilize* and *notify*: sent to the nearest neighbour in each round and whenever it changes. Answered by
     /// `Exchanged` or `Leave`.

@@ -15,7 +15,6 @@ use core::mem::take;
 use peerlock_protocols::{Cx, Effect, Hop, Input, Observe, Protocol, step};
 use peerlock_types::{Key, PeerId, Ticket};
 
-/// The next hops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routes {
     next: BTreeMap<(Key, PeerId), PeerId>,
@@ -41,16 +40,13 @@ impl Routes {
     }
 }
 
-/// A message, direct or routed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wire<M> {
     /// The destination and the origin; `None` for a direct message.
     pub route: Option<(Key, PeerId)>,
-    /// The protocol's message.
     pub message: M,
 }
 
-/// One peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OnRoutes<P> {
     protocol: P,
@@ -58,12 +54,10 @@ pub struct OnRoutes<P> {
 }
 
 impl<P: Protocol> OnRoutes<P> {
-    /// Creates a peer on these routes.
     pub fn new(protocol: P, routes: Arc<Routes>) -> Self {
         Self { protocol, routes }
     }
 
-    /// The protocol's state.
     pub fn protocol(&self) -> &P {
         &self.protocol
     }

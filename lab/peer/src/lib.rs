@@ -8,6 +8,7 @@
 //!   Effect::Send(peer, Wire::Routed) ──► on_forward ──► on_forward ──► on_routed at the owner of the key
 //! ```
 #![no_std]
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 extern crate alloc;
 

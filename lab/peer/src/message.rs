@@ -1,11 +1,10 @@
 use peerlock_overlay::KeyRange;
 use peerlock_protocols::Grant;
 use peerlock_types::{Key, PeerId, Span, Ticket};
+use serde::{Deserialize, Serialize};
 
 /// The messages between peers: `O` of the overlay, `M` of the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a variant describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Wire<O, M> {
     /// A message of the overlay.
     Overlay(O),
@@ -30,7 +29,6 @@ pub enum Timer<T> {
 
 /// An input of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Input<O, M, T> {
     /// The peer joins, through another if any.
     Join(Option<PeerId>),
@@ -52,7 +50,6 @@ pub enum Input<O, M, T> {
 
 /// A change of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "as in the effects of a protocol")]
 pub enum Event {
     Granted(Grant),
     Lost,
@@ -61,7 +58,6 @@ pub enum Event {
 
 /// An action for the driver, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Effect<O, M, T> {
     /// Sends to another peer.
     Send { to: PeerId, wire: Wire<O, M> },

@@ -9,7 +9,6 @@ use peerlock_types::{Key, PeerId, Rng, Span, Time};
 use crate::hops::{Hops, Sent};
 use crate::message::{Effect, Event, Input, Timer, Wire};
 
-/// The parameters of routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// How long the next hop may take to confirm.
@@ -58,8 +57,6 @@ struct Instance<P> {
     owned: Vec<Key>,
 }
 
-/// The context of a step.
-#[expect(missing_docs, reason = "as in the context of a protocol")]
 pub struct Cx<'a, O: Overlay, P: Protocol> {
     pub now: Time,
     pub rng: &'a mut Rng,
@@ -112,17 +109,14 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
 }
 
 impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
-    /// Creates a peer without instances.
     pub fn new(overlay: O, resources: R, config: Config) -> Self {
         Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
     }
 
-    /// The node of the overlay.
     pub fn overlay(&self) -> &O {
         &self.overlay
     }
 
-    /// The instance for a resource.
     pub fn protocol(&self, resource: Key) -> Option<&P> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
     }

@@ -56,7 +56,6 @@ pub trait Backable:
     fn fresh(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
-/// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// p: the copies of a participant's state.
@@ -82,7 +81,6 @@ impl Ring {
         Arc::new(Self { peers })
     }
 
-    /// Creates a ring in this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }

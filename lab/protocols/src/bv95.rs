@@ -29,15 +29,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{PeerId, Ticket};
+use serde::{Deserialize, Serialize};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
-/// The two messages.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Sent by a requester to its parent, and forwarded up to a peer without one, which queues it.
     Request { slot: u32, claim: Claim },
@@ -51,8 +49,7 @@ pub enum Message {
 }
 
 /// How the requests of a tree are queued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Organisation {
     /// As Naimi and Tréhel: the root is the tail, and stores the requester as its *next*.
     Plain,
@@ -63,8 +60,7 @@ pub enum Organisation {
 }
 
 /// The choice of the tree for a request (§2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Heuristic {
     /// A random tree: the cinema without a moderator (§3.2).
     #[default]
@@ -76,17 +72,14 @@ pub enum Heuristic {
 }
 
 /// The form of the algorithm. The default is closest to the published figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
     /// The queue of a tree.
     pub organisation: Organisation,
-    /// The choice of the tree.
     pub heuristic: Heuristic,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Place {
     ticket: Ticket,
     withdrawn: bool,
@@ -94,8 +87,7 @@ struct Place {
     behind: VecDeque<Claim>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Held {
     token: Token,
     user: Option<Ticket>,
@@ -103,8 +95,7 @@ struct Held {
     queue: VecDeque<Claim>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Tree {
     /// *parent*; `None` at a peer that stores requests. Plain: the root. Caching: each peer that has the token or waits
     /// for it.
@@ -113,9 +104,7 @@ struct Tree {
     places: Vec<Place>,
 }
 
-/// One peer's state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bv95 {
     me: PeerId,
     config: Config,

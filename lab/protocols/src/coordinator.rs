@@ -134,7 +134,6 @@ pub struct Forecast {
     pub wait: Option<Span>,
 }
 
-/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     common: Common,

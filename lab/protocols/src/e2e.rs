@@ -134,7 +134,6 @@ impl Config {
     }
 }
 
-/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,
@@ -152,7 +151,6 @@ pub struct E2e {
 }
 
 impl E2e {
-    /// Creates a peer without requests.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             config,

@@ -16,14 +16,14 @@ use core::fmt;
 use core::mem::replace;
 
 use peerlock_types::{PeerId, Ticket};
+use serde::{Deserialize, Serialize};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
 /// The state of the coordinator (Table 1).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TokenLocations {
     /// *token_locations*: the tail of each token's queue.
     pub tails: Vec<Claim>,
@@ -32,9 +32,7 @@ pub struct TokenLocations {
 }
 
 /// The four messages of §3.2.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// *Message_request(k)*: sent by a requester to its parent, and forwarded up to the root.
     Request(Claim),
@@ -48,9 +46,7 @@ pub enum Message {
     TokenLocations { to: Ticket, locations: Box<TokenLocations> },
 }
 
-/// The form of the algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
     /// §3.2, *Process_Child*: a node that receives its child makes it its parent. The paper says that this shortens
     /// paths to the root; under load it lengthens them. Off by default: our choice.
@@ -58,15 +54,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The paper's.
     pub const PRINTED: Self = Self { child_sets_parent: true };
-    /// The default.
     pub const REPAIRED: Self = Self { child_sets_parent: false };
 }
 
 /// A request's place in the queues (Table 1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Place {
     ticket: Ticket,
     phase: Phase,
@@ -77,8 +70,7 @@ struct Place {
     in_child_queue: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Phase {
     /// *requesting_cs*, without a token.
     Waiting,
@@ -90,9 +82,7 @@ enum Phase {
     Left,
 }
 
-/// One peer's state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FairK {
     me: PeerId,
     config: Config,

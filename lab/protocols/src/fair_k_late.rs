@@ -38,21 +38,17 @@ use crate::{Cx, Never, Observe, Protocol};
 use peerlock_protocol::holder::{Due, Held, Holder, Next};
 use peerlock_protocol::queue::{self, Binding, REACH};
 pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
+use serde::{Deserialize, Serialize};
 
 /// The coordinator. Roles are ordered by epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Role {
     /// The number of earlier moves of the role.
     pub epoch: u64,
-    /// The coordinator.
     pub peer: PeerId,
 }
 
-/// Messages between peers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Sent to the coordinator when the state of a request or a token changes. A former coordinator forwards it; a
     /// future one buffers it.
@@ -67,9 +63,7 @@ pub enum Message {
     Queue(Box<Lead>),
 }
 
-/// Parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
     /// Entries after which the role moves.
     pub term: u32,
@@ -85,9 +79,7 @@ impl Default for Config {
     }
 }
 
-/// One peer's state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FairKLate {
     me: PeerId,
     config: Config,
@@ -106,7 +98,6 @@ pub struct FairKLate {
 const MAX_EARLY: usize = 100_000;
 
 impl FairKLate {
-    /// Creates a peer without requests.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let here = (0..slots).filter(|&slot| layout.tokens[slot as usize] == me);
@@ -125,7 +116,6 @@ impl FairKLate {
         }
     }
 
-    /// The latest known coordinator.
     pub fn coordinator(&self) -> PeerId {
         self.role.peer
     }

@@ -3,6 +3,7 @@
 //! They implement the product's trait [`Protocol`]. *Departure* from every paper: a client may withdraw while it waits,
 //! and any number of clients at one peer wait independently.
 #![no_std]
+#![allow(missing_docs, reason = "a comment that repeats a name is left out")]
 
 extern crate alloc;
 

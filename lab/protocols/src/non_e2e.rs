@@ -116,7 +116,6 @@ impl Config {
     }
 }
 
-/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,
@@ -130,7 +129,6 @@ pub struct NonE2e {
 }
 
 impl NonE2e {
-    /// Creates a peer without requests.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let mut common = Common::new(me, replicas, config.votes());
         common.yields = if config.surfaces { Yields::Asked } else { Yields::Later };

@@ -110,13 +110,10 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 
-/// A set of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voters(u64);
 
-#[expect(missing_docs, reason = "the operations of a set")]
 impl Voters {
-    /// The maximum size.
     pub const MAX: u32 = u64::BITS;
     pub const NONE: Self = Self(0);
 

@@ -45,7 +45,6 @@ impl Replicas {
         Self { places: Places::Keys(keys.collect()), quorum }
     }
 
-    /// The numbers of replicas and votes.
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
@@ -59,7 +58,6 @@ impl Replicas {
         (0..).zip(hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
     }
 
-    /// The key of a replica on an overlay.
     pub fn key(&self, replica: u32) -> Option<Key> {
         match &self.places {
             Places::Hosts(_) => None,
@@ -67,7 +65,6 @@ impl Replicas {
         }
     }
 
-    /// The replica with this key.
     pub fn under(&self, key: Key) -> Option<u32> {
         (0..self.quorum.replicas()).find(|&replica| self.key(replica) == Some(key))
     }

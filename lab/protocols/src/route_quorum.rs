@@ -4,6 +4,7 @@
 use core::fmt;
 
 use peerlock_types::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;
@@ -13,10 +14,8 @@ use crate::sigma::replica::Entry;
 pub(crate) const FOREVER: Span = Span::from_secs(1 << 33);
 
 /// A request that moves between queues.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The request.
     pub client: Stamp,
     /// A lower bound of the client's clock at the time of sending.
     pub sent: Time,

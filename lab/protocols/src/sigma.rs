@@ -104,7 +104,6 @@ impl Config {
     }
 }
 
-/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{PeerId, Span, Ticket, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::quorum::{Verdict, Voters};
 use crate::replicas::{Sender, by_any_clock};
@@ -29,19 +30,15 @@ use crate::token::Claim;
 use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 
 /// An attempt of a client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The client.
     pub client: Claim,
     /// The number of earlier attempts.
     pub number: u64,
 }
 
 /// The messages. `fencing` is the highest fencing level known to the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Sent by a client to every replica, which votes for it if it has no owner.
     Request { replica: u32, attempt: Attempt, fencing: u64 },
@@ -52,8 +49,7 @@ pub enum Message {
 }
 
 /// The timer of a client: the end of an attempt without answers, of the backoff, or of the lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Wake(pub Ticket);
 
 /// The reaction of a client that cannot win.
@@ -68,10 +64,8 @@ pub enum Loser {
     },
 }
 
-/// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The reaction of losers.
     pub loser: Loser,
     /// Length of a vote's lease; as in [`crate::sigma::Config`].
     pub lease: Span,
@@ -80,13 +74,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// Losers give up.
     pub const GIVES_UP: Self = Self { loser: Loser::GivesUp, lease: Span::from_secs(10), patience: Span::from_secs(1) };
     /// Losers retry after a second on average: our choice.
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// One peer's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,

@@ -5,6 +5,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_types::{PeerId, Ticket};
+use serde::{Deserialize, Serialize};
 
 use super::{Backable, Backed, Part};
 use crate::token::Layout;
@@ -13,17 +14,11 @@ use crate::{Grant, Observe};
 /// The number of a restart, and its initiator.
 pub(super) type Epoch = (u64, PeerId);
 
-/// The messages between peers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(bound(
-        serialize = "P: serde::Serialize, P::Message: serde::Serialize",
-        deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
-    ))
-)]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "P: serde::Serialize, P::Message: serde::Serialize",
+    deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
+))]
 pub enum Message<P: Backable> {
     /// A message of the protocol, sent by the owner of one participant to the owner of another, which discards
     /// duplicates and answers with `Confirm`.
@@ -34,7 +29,7 @@ pub enum Message<P: Backable> {
     State {
         epoch: Epoch,
         whose: PeerId,
-        #[cfg_attr(feature = "serde", serde(with = "shared"))]
+        #[serde(with = "shared")]
         state: Arc<Part<P>>,
     },
     /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
@@ -46,7 +41,6 @@ pub enum Message<P: Backable> {
     Fresh { epoch: Epoch, layout: Layout },
 }
 
-#[cfg(feature = "serde")]
 mod shared {
     use alloc::sync::Arc;
 

@@ -2,19 +2,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use peerlock_types::{PeerId, Ticket};
+use serde::{Deserialize, Serialize};
 
 use super::{Backable, Message};
 
-/// One participant's state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(bound(
-        serialize = "P: serde::Serialize, P::Message: serde::Serialize",
-        deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
-    ))
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "P: serde::Serialize, P::Message: serde::Serialize",
+    deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
+))]
 pub struct Part<P: Backable> {
     pub(super) peer: P,
     pub(super) version: u64,
@@ -24,8 +20,7 @@ pub struct Part<P: Backable> {
     received: BTreeMap<PeerId, Received>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Sent<M> {
     pub to: PeerId,
     pub number: u64,
@@ -33,8 +28,7 @@ pub(super) struct Sent<M> {
 }
 
 /// The numbers of received messages: all up to `all_to`, and some beyond, since links may reorder.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Received {
     all_to: u64,
     beyond: BTreeSet<u64>,

@@ -13,7 +13,6 @@ use crate::replicas::write_parts;
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// The clients of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     requests: Vec<Request>,

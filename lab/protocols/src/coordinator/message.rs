@@ -1,42 +1,38 @@
 //! Messages of the coordinator protocol.
-#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{Span, Ticket, Time};
+use serde::{Deserialize, Serialize};
 
 use super::Coordinator;
 use crate::Observe;
 use crate::token::Claim;
 
 /// The coordinator's number for a request, counted in its epoch; in print, the client's time stamp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     pub epoch: u64,
     pub count: u64,
 }
 
 /// A waiter, ordered by place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entry {
     pub place: Place,
     pub client: Claim,
 }
 
 /// *Owner*: the client that has been granted the resource under this fencing number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
     pub client: Claim,
     pub number: u64,
 }
 
 /// A replica's memory. `max_epoch` is the highest epoch voted for or followed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Memory {
     pub max_epoch: u64,
     pub number: u64,
@@ -44,8 +40,7 @@ pub struct Memory {
 }
 
 /// The purpose of an UPDATE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum UpdateKind {
     /// To a candidate: a promise to follow it for a term.
     Vote,
@@ -59,8 +54,7 @@ pub enum UpdateKind {
 
 /// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one,
 /// `sent` the send time by the sender's clock, or in an answer that of the message answered.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// REQUEST: sent by a client to request, repeat or renew. The coordinator queues the client or renews its lease,
     /// and answers with RESPONSE; another replica forwards the only copy (`alone`), in print every copy. `holds` is the
@@ -154,7 +148,6 @@ impl Observe for Coordinator {
 }
 
 impl Message {
-    /// The receiving replica.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -168,7 +161,6 @@ impl Message {
         }
     }
 
-    /// The sending replica.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -183,8 +175,7 @@ impl Message {
 }
 
 /// The timers: of a client, of unacknowledged RELEASEs, of the owner's lease, and of pings (in print: a late OK).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
     Wake(Ticket),
     Resend,

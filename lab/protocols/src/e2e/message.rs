@@ -1,19 +1,17 @@
 //! Messages of E2E.
-#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
+use serde::{Deserialize, Serialize};
 
 use super::E2e;
 use crate::Observe;
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// An owner of the token.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub epoch: u64,
     /// The request under whose votes the token moves.
@@ -22,16 +20,14 @@ pub struct Owner {
 }
 
 /// A copy of the queue for one of the first waiters (§V.A).
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Copy {
     pub sequence: u64,
     pub queue: Vec<Waiting>,
 }
 
 /// ENQUEUE or PING. `detours` counts the former owners that have forwarded it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Enqueue {
     pub client: Waiting,
     pub by: By,
@@ -42,8 +38,7 @@ pub struct Enqueue {
 }
 
 /// The sender of an ENQUEUE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum By {
     /// A hop on the route to this replica.
     Hop(u32),
@@ -53,8 +48,7 @@ pub enum By {
 }
 
 /// The paper's messages, §V's updates and pings, and ours (QUEUED, ASTRAY, BACK, WITHDRAW, GOT, DECLINE).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// REQUEST: routed by a client to every replica. A hop that knows the owner stops it and sends ENQUEUE; the replica
     /// votes or queues it.
@@ -165,8 +159,7 @@ impl From<sigma::Message> for Message {
 }
 
 /// The timers: of votes, of a waiting client, of changes to be sent to the first waiters, of an unacknowledged token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
     Vote(sigma::Timer),
     Wake(Ticket),

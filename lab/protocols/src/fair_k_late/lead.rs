@@ -6,10 +6,9 @@ use peerlock_types::PeerId;
 
 use super::{Config, Update};
 use peerlock_protocol::queue::Queue;
+use serde::{Deserialize, Serialize};
 
-/// The coordinator's state.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lead {
     pub(super) epoch: u64,
     served: u32,

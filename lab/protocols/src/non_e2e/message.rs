@@ -1,10 +1,10 @@
 //! Messages of Non-E2E.
-#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::{PeerId, Ticket, Time};
+use serde::{Deserialize, Serialize};
 
 use super::NonE2e;
 use crate::Observe;
@@ -12,8 +12,7 @@ use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
 /// The paper's four messages, §V's ping, ack and cleanup, and TAKEN.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// REQUEST: routed by a client to every replica. The first hop with an entry queues it; otherwise the replica votes
     /// or queues it. Also sent as a check to the hop that has queued it.
@@ -36,8 +35,7 @@ pub enum Message {
 }
 
 /// Partial queues, moving to the replica.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Load {
     pub queue: Vec<Waiting>,
     /// The peer with a copy, and the receipt.
@@ -95,8 +93,7 @@ impl From<sigma::Message> for Message {
 }
 
 /// The timers: Sigma's, of pings (§V.B), of unacknowledged queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
     Vote(sigma::Timer),
     Ping,

@@ -1,15 +1,14 @@
 //! Messages of Sigma.
-#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use core::fmt;
 
 use peerlock_types::{PeerId, Span, Ticket, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::token::Claim;
 
 /// Lamport's time stamp, then the client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     pub time: u64,
     /// *id*: the request; in print the client.
@@ -17,8 +16,7 @@ pub struct Stamp {
 }
 
 /// The number of a grant in an incarnation of a replica. Not in the paper.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Number {
     pub incarnation: u64,
     pub count: u64,
@@ -26,8 +24,7 @@ pub struct Number {
 
 /// The messages of Figures 5 and 6, and `Inquire`. `sent` is the send time by the client's clock, `fencing` the highest
 /// fencing level known to the sender.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// REQUEST: sent by a client to every replica, also as a retry (informed backoff) and to renew. The replica grants,
     /// queues or renews, and answers with RESPONSE.
@@ -71,8 +68,7 @@ impl Message {
 }
 
 /// The timers of clients and replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
     Wake(Ticket),
     Lease(u32),
