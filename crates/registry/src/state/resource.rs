@@ -342,8 +342,9 @@ impl Resource {
 
     /// Returns the record of a run, and removes the one of an earlier failure.
     fn conclude(&mut self, end: RunEnd, whole: Ttl) -> RunRecord {
-        let earlier = self.detached.extract_if(.., |_, grant| !grant.holds());
-        let earlier = earlier.filter_map(|(_, grant)| Some(grant.run?.failures)).max().unwrap_or(0);
+        let earlier = self.detached.values().filter(|grant| !grant.holds());
+        let earlier = earlier.filter_map(|grant| Some(grant.run?.failures)).max().unwrap_or(0);
+        self.detached.retain(|_, grant| grant.holds());
         let failures = earlier + u32::from(!end.succeeded);
         let holds = end.succeeded || failures >= end.attempts;
         RunRecord { succeeded: end.succeeded, failures, holds, ended: end.at, whole }

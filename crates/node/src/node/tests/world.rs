@@ -25,6 +25,8 @@ pub(super) struct Machine {
     pub(super) received: Vec<Effect>,
 }
 
+type Loss = Box<dyn FnMut(&[u8]) -> usize>;
+
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) machines: BTreeMap<u64, Machine>,
@@ -44,7 +46,7 @@ pub(super) struct World {
     /// A machine whose messages are changed on their way.
     pub(super) spoils: Option<(u64, Spoil)>,
     /// Returns how many copies of a message arrive.
-    pub(super) loses: Option<Box<dyn FnMut(&[u8]) -> usize>>,
+    pub(super) loses: Option<Loss>,
     /// A machine whose messages, in both directions, are recorded.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
