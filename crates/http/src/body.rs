@@ -57,8 +57,8 @@ fn attempts() -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Concluded {
-    /// Whether the slot is held until the period ends, whatever becomes of the client. Otherwise release it for the next
-    /// attempt.
+    /// Whether the slot is held until the period ends, whatever becomes of the client. Otherwise release it for the
+    /// next attempt.
     pub holds: bool,
 }
 

@@ -168,8 +168,8 @@ async fn renew(
 }
 
 /// Reports the end of a run that takes place once per period.
-/// The registry counts the failed runs of the period. If the run has succeeded or was the last attempt, the slot is held
-/// until the period ends, also without the client and its connection. The call can be repeated.
+/// The registry counts the failed runs of the period. If the run has succeeded or was the last attempt, the slot is
+/// held until the period ends, also without the client and its connection. The call can be repeated.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/conclude",

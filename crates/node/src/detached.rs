@@ -4,8 +4,8 @@
 //! 2. Renew: `Command::Detach` again, and the answer to the client after it.
 //! 3. Release: `Command::DropDetached`, repeated in the next session if the session ends before the answer.
 //! 4. The next process of this host queries its grants when its first session is valid, and reports each that it does
-//!    not know by `Effect::Returned`, except the ends of runs ([`conclude`](crate::conclude)). While one of them is not renewed, the query is repeated: it ends here when it is
-//!    missing.
+//!    not know by `Effect::Returned`, except the ends of runs ([`conclude`](crate::conclude)). While one of them is not
+//!    renewed, the query is repeated: it ends here when it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;

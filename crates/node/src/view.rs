@@ -84,8 +84,8 @@ pub struct PeriodView {
     pub succeeded: bool,
     /// Number of failed runs.
     pub failures: u32,
-    /// Whether no run may start before the period ends: one has succeeded, or there is no attempt left. Its slot is held
-    /// until then.
+    /// Whether no run may start before the period ends: one has succeeded, or there is no attempt left. Its slot is
+    /// held until then.
     pub holds: bool,
     /// Name of the host of the latest run. Empty if unknown.
     pub host: String,

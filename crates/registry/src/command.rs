@@ -84,7 +84,8 @@ pub enum Command {
     TakeBack { resource: Label, fencing: u64, session: SessionId },
     /// Ends an expired grant, if it was renewed this often.
     ExpireDetached { resource: Label, fencing: u64, renewals: u64 },
-    /// Shortens the rest of a period by the time that has passed, so that a voter that restarts does not count it again.
+    /// Shortens the rest of a period by the time that has passed, so that a voter that restarts does not count it
+    /// again.
     Shorten { resource: Label, fencing: u64, renewals: u64, ttl: Ttl },
     /// Sets the hosts that vote; with `None` the registry chooses. No voter is removed until all chosen ones have
     /// caught up. Refused unless `after` is the number of choices.

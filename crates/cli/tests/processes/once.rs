@@ -1,6 +1,6 @@
 //! Cron lines with `run --once-per` on several hosts: one successful run per period, whichever host begins.
 //!
-//! By hand, 20 hosts over 50 periods (5 minutes): `PEERLOCK_CRON=20x50 cargo test -p peerlock-cli --test processes once`.
+//! By hand, 20 hosts over 50 periods, seven minutes: `PEERLOCK_CRON=20x50 cargo test --test processes once::`.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -101,8 +101,8 @@ impl Lead {
     }
 }
 
-/// A period is shortened after each such part of it: a restarted voter loses at most one. Our choice: 40 log entries per
-/// period, and an error of 2.5 %.
+/// A period is shortened after each such part of it: a restarted voter loses at most one. Our choice: 40 log entries
+/// per period, and an error of 2.5 %.
 const PARTS: u64 = 40;
 
 /// Returns the rest of a period, if a part of it has passed for certain. Whole parts, so that a repeated entry is the
