@@ -199,6 +199,19 @@ class Acquisition:
         threading.Thread(target=self._guard, args=(grant, lambda: self._renew(grant)), daemon=True).start()
         threading.Thread(target=self._guard, args=(grant, lambda: self._watch(answer, grant)), daemon=True).start()
 
+    def conclude(self, succeeded: bool, hold: float, attempts: int) -> bool:
+        """Reports the end of a run. Returns whether the slot is held until the period ends."""
+        grant = self.grant
+        if grant is None:
+            raise RuntimeError(f"no slot of {self._request.name!r} is held")
+        end = {"grant": grant.id, "succeeded": succeeded, "attempts": attempts, "hold_ms": round(hold * 1000)}
+        concluded = self._transport.call("POST", f"{self._request.path}/conclude", end)
+        assert isinstance(concluded, dict), "the answer is an object"
+        if concluded["holds"]:
+            with self._lock:
+                self.grant = None  # A release would end the period.
+        return bool(concluded["holds"])
+
     def release(self) -> None:
         """Releases the slot, or ends the wait. May be called from any thread, and repeatedly."""
         release = self.close()

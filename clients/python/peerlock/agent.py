@@ -38,6 +38,21 @@ class Hold:
         if release is not None:
             release()
 
+    def conclude(self, succeeded: bool, hold: float, *, attempts: int = 3) -> bool:
+        """Ends the use of the slot with the end of a run that takes place once per period.
+
+        If the run has succeeded, or ``attempts`` runs of this period have failed, the slot is held for ``hold`` more
+        seconds, also without this process; otherwise it is released. Returns whether it is held. ``period`` in
+        :meth:`Agent.show` is the run. Raises an error if the end of the run was not recorded; the slot is then held as
+        before.
+        """
+        acquisition = self._acquisition
+        if acquisition is None:
+            raise RuntimeError(f"this object holds no slot of {self._request.name!r}")
+        holds = acquisition.conclude(succeeded, hold, attempts)
+        self._close(acquisition)
+        return holds
+
     def __enter__(self) -> Grant:
         return self.acquire()
 

@@ -162,6 +162,19 @@ class Plain(WithAgent):
         with self.agent.semaphore("pool", 2, wait=0):
             pass
 
+    def test_concluded_run_holds_its_slot(self) -> None:
+        for endpoint in (self.agent, peerlock.Agent(self.running.port(), token=self.running.token())):
+            name = f"report {id(endpoint)}"
+            for attempt in (1, 2):
+                hold = endpoint.lock(name, wait=PATIENCE)
+                with hold:
+                    self.assertEqual(hold.conclude(False, 600, attempts=2), attempt == 2)
+                self.assertEqual(self.agent.show(name)["period"]["failures"], attempt)
+                with self.assertRaises(RuntimeError):
+                    hold.conclude(True, 600)
+            with self.assertRaises(peerlock.NotAcquired):
+                endpoint.lock(name, wait=0).acquire()
+
     def test_remove_deletes_an_unused_resource_only(self) -> None:
         with self.agent.lock("short lived/1"):
             with self.assertRaises(peerlock.Failed) as refused:
