@@ -131,7 +131,13 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
         }
     };
     match timeout(options.wait.unwrap_or(Duration::MAX), next).await {
-        Ok(None) => return Ok(ExitCode::SUCCESS),
+        Ok(None) => {
+            print(
+                "drained: the agent has exited, and commands do not start it again. To end the maintenance, start \
+                   it with `peerlock agent` or its systemd unit\n",
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Ok(Some(next)) => {
             say(format_args!("the drained agent has exited, and another one is running (process {next})"));
         }
@@ -146,7 +152,12 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
         let known = client.cluster().await?.peers;
         let hosts = options.set.iter().map(|host| find(&known, host)).collect::<Result<Vec<_>>>()?;
         client.set_voters((!options.auto).then_some(hosts)).await?;
-        return options.query.print(&Done {}, |_| String::new());
+        let set = match &options.set[..] {
+            [] => "the cluster chooses the voters".to_owned(),
+            [host] => format!("the voter is {host}"),
+            hosts => format!("the voters are {}", hosts.join(", ")),
+        };
+        return options.query.print(&Done {}, |_| set + "\n");
     }
     options.query.print(&client.cluster().await?, |cluster| {
         let row = |peer: &PeerView| {
@@ -179,7 +190,9 @@ pub fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
 }
 
 pub async fn resize(options: &Resize) -> Result<ExitCode> {
-    options.agent.agent().await?.resize(&options.name, options.slots).await?;
+    let Resize { name, slots, agent } = options;
+    agent.agent().await?.resize(name, *slots).await?;
+    print(&format!("{name} has {slots} slot{}\n", if *slots == 1 { "" } else { "s" }))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -206,9 +219,10 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
         return Err(error.into());
     }
     refused.iter().for_each(say);
-    if options.prefix.is_some() {
-        say(format_args!("{} of {all} names removed", all - refused.len()));
-    }
+    print(&match &options.names[..] {
+        [name] => format!("{name} is removed\n"),
+        _ => format!("{} of {all} names removed\n", all - refused.len()),
+    })?;
     Ok(refused.first().map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.class().exit_code())))
 }
 

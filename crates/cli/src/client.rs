@@ -10,6 +10,7 @@ use clap::Args;
 use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
 use peerlock_net::private;
+use peerlock_types::roughly;
 use serde::Serialize;
 use serde_json::json;
 
@@ -82,9 +83,14 @@ impl AgentArgs {
     }
 
     pub async fn agent(&self) -> Result<Client> {
+        self.agent_quietly(false).await
+    }
+
+    /// Like [`AgentArgs::agent`]; if it is quiet, a start of the agent is not reported.
+    pub async fn agent_quietly(&self, is_quiet: bool) -> Result<Client> {
         match self.named()? {
             Some(endpoint) => self.at(endpoint),
-            None => self.at(start::agent().await?),
+            None => self.at(start::agent(is_quiet).await?),
         }
     }
 
@@ -225,8 +231,8 @@ impl Held {
         ))
     }
 
-    fn done(&self, answer: &impl Serialize) -> Result<ExitCode> {
-        self.query.print(answer, |_| String::new())
+    fn done(&self, answer: &impl Serialize, text: String) -> Result<ExitCode> {
+        self.query.print(answer, |_| text)
     }
 }
 
@@ -250,7 +256,7 @@ pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
     let grant = held.grant().ok_or_else(|| Error::Usage(NO_GRANT.into()))?;
     let stands = held.query.agent.agent().await?.renew(&held.name, &grant).await?;
-    held.done(&Renewed { ttl: stands })
+    held.done(&Renewed { ttl: stands }, format!("{} is renewed for {}\n", held.name, roughly(stands)))
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
@@ -258,11 +264,11 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     if options.force || options.slot.is_some() {
         let client = held.query.agent.agent().await?;
         admin::take_back(&client, &held.name, options.slot, options.force).await?;
-        return held.done(&Released {});
+        return held.done(&Released {}, String::new());
     }
     let Some(grant) = held.grant() else { return Err(held.missing_grant().await) };
     held.query.agent.agent().await?.release(&held.name, &grant).await?;
-    held.done(&Released {})
+    held.done(&Released {}, format!("{} is released\n", held.name))
 }
 
 fn variables(granted: &Granted) -> String {

@@ -16,6 +16,8 @@ pub enum Error {
     Peer(#[from] StartError),
     #[error(transparent)]
     Peerlock(#[from] peerlock::Error),
+    #[error("{error}; held by {holder}")]
+    Held { error: peerlock::Error, holder: String },
     #[error("cannot use the file {path}: {source}. Check its path and permissions, or name another file")]
     File { path: PathBuf, source: io::Error },
     #[error(
@@ -180,7 +182,7 @@ pub mod exit {
             Error::Usage(_) => USAGE,
             Error::JoinElsewhere { .. } | Error::HeldInOwnCluster { .. } | Error::OtherSecret { .. } => USAGE,
             Error::File { .. } => NO_INPUT,
-            Error::Peerlock(error) => error.class().exit_code(),
+            Error::Peerlock(error) | Error::Held { error, .. } => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::RecoveryOfRunningAgent { .. } | Error::Listen(_) => UNAVAILABLE,

@@ -33,6 +33,7 @@ use once::Once;
 pub use once::describe as describe_period;
 pub use peerlock_types::roughly;
 use show::Show;
+use waiting::longest_holder;
 
 /// The environment variable with the resources of all slots under which the command runs, one per line.
 const HELD: &str = "PEERLOCK_HELD";
@@ -40,6 +41,10 @@ const HELD: &str = "PEERLOCK_HELD";
 /// How long to wait for the confirmation of a release. The exit of this process releases the slot, too.
 const RELEASING: Duration = Duration::from_secs(5);
 const ABSENT: Duration = Duration::from_secs(30);
+/// How long the agent may be silent before the user is warned.
+const SILENT: Duration = Duration::from_secs(10);
+/// How long an error message may wait for the name of the holder.
+const ASKED: Duration = Duration::from_millis(500);
 /// How long to wait for an agent that exited between its discovery and the first request, if no time is left.
 const RESTARTS: Duration = Duration::from_secs(3);
 /// Interval of connection attempts to a named agent, which this program never starts.
@@ -106,6 +111,9 @@ pub struct Options {
     /// The events are: listening, waiting, granted, skipped, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
+    /// Print only errors
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
     #[command(flatten, next_help_heading = "As a peer")]
     peer: PeerArgs,
     #[command(flatten, next_help_heading = "With an agent")]
@@ -146,7 +154,7 @@ impl Run {
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let show = Show::new(options.json);
+    let show = Show::new(options.json, options.quiet);
     let runtime = peerlock::runtime().map_err(Error::Start)?;
     let outcome = runtime.block_on(execute(options, &show));
     show.clear();
@@ -157,13 +165,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         Ok(Run::Interrupted(outcome)) => Ok(outcome.end()),
         Ok(Run::Skipped(period)) => {
-            show.skipped(&options.name, &period);
             let code = if period.succeeded { 0 } else { options.conflict_exit_code };
+            show.skipped(&options.name, &period, code);
             Ok(ExitCode::from(code))
         }
         Err(error) => {
-            let was_late = matches!(&error, Error::Peerlock(error) if error.class() == Class::NotAcquired);
-            let code = if was_late { options.conflict_exit_code } else { exit::code(&error) };
+            let code = match exit::code(&error) {
+                exit::NOT_ACQUIRED => options.conflict_exit_code,
+                code => code,
+            };
             show.failed(&error, code);
             Ok(ExitCode::from(code))
         }
@@ -208,10 +218,16 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         period = options.once.over(client, &options.name), if options.once.is_given() => {
             return Ok(Run::Skipped(period));
         }
+        never = report_silence(client, show), if options.left(since).is_none_or(|left| left > SILENT) => {
+            match never {}
+        }
     };
     let (mut hold, lease, end) = match acquired {
         Err(Error::Peerlock(why)) if why.class() == Class::NotAcquired => {
-            return options.once.period(client, &options.name).await.map(Run::Skipped).ok_or(Error::Peerlock(why));
+            return match options.once.period(client, &options.name).await {
+                Some(period) => Ok(Run::Skipped(period)),
+                None => Err(options.not_acquired(client, show, why).await),
+            };
         }
         acquired => acquired?,
     };
@@ -245,6 +261,21 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         None => _ = timeout(RELEASING, hold.release()).await,
     }
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
+}
+
+/// Warns once if the agent does not answer for a while.
+async fn report_silence(client: &Client, show: &Show) -> Infallible {
+    if let Client::Agent(agent) = client {
+        let mut answered = Instant::now();
+        while answered.elapsed() < SILENT {
+            sleep(SILENT / 2).await;
+            if agent.responds_within(SILENT / 2).await {
+                answered = Instant::now();
+            }
+        }
+        show.unanswered(&agent.endpoint().to_string(), answered.elapsed());
+    }
+    pending().await
 }
 
 struct Renewal {
@@ -299,7 +330,7 @@ impl Options {
             return Err(Error::Usage(format!("{contradiction}: give only one kind")));
         }
         if !is_peer {
-            return Ok((self.agent.agent().await?, None));
+            return Ok((self.agent.agent_quietly(self.quiet).await?, None));
         }
         if self.peer.join.is_empty() && !self.alone {
             let meant = "without an agent and without --join, this would be a cluster of its own, without exclusion";
@@ -333,6 +364,19 @@ impl Options {
                 }
                 acquired => return Ok(acquired?),
             }
+        }
+    }
+
+    /// Adds the holder, if it is known soon.
+    async fn not_acquired(&self, client: &Client, show: &Show, error: peerlock::Error) -> Error {
+        let asked = async { longest_holder(&client.show(&self.name).await.ok()?) };
+        let holder = match show.names_holder(self.conflict_exit_code) {
+            true => timeout(ASKED, asked).await.ok().flatten(),
+            false => None,
+        };
+        match holder {
+            Some(holder) => Error::Held { error, holder },
+            None => error.into(),
         }
     }
 

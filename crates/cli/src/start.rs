@@ -38,14 +38,20 @@ const ADMITTED: Duration = Duration::from_secs(1);
 /// The pause before another attempt to reach an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
-pub async fn agent() -> Result<Endpoint> {
-    agent_and(if stderr().is_terminal() { Output::All } else { Output::Warnings }).await
+pub async fn agent(is_quiet: bool) -> Result<Endpoint> {
+    let output = match (is_quiet, stderr().is_terminal()) {
+        (true, _) => Output::Errors,
+        (false, true) => Output::All,
+        (false, false) => Output::Warnings,
+    };
+    agent_and(output).await
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     All,
     Warnings,
+    Errors,
     Nothing,
 }
 
@@ -206,7 +212,7 @@ async fn start(
                     "started an agent for this user; it exits {IDLE} after its last client. Its log: {log}"
                 ));
             }
-            if let Some((uid, pid)) = foreign_agent().filter(|_| output != Output::Nothing) {
+            if let Some((uid, pid)) = foreign_agent().filter(|_| matches!(output, Output::All | Output::Warnings)) {
                 say(format_args!(
                     "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Its jobs and \
                      yours exclude each other only if both agents are members of one cluster"

@@ -62,6 +62,7 @@ pub enum Error {
     /// The slot was not granted in time.
     #[error("{name} was not acquired{}", match .place {
         Some(0) => ": next in the queue".to_owned(),
+        Some(1) => ": 1 request is ahead in the queue".to_owned(),
         Some(n) => format!(": {n} requests are ahead in the queue"),
         None => String::new(),
     })]

@@ -53,6 +53,11 @@ impl WaitingLine {
         }
     }
 
+    /// Prints something above the line.
+    pub fn above(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     fn draw(&self, name: &str) {
         if is_in_background() {
             return;
@@ -85,12 +90,15 @@ fn line(name: &str, progress: Progress, waited: Duration, holder: Option<&str>) 
     };
     let expected = progress.expected.map(|expected| format!(", about {}", roughly(expected))).unwrap_or_default();
     let waited = if waited >= TICK { format!("; waited {}", roughly(waited)) } else { String::new() };
-    let holder = holder.map(|holder| format!("; held by {holder}")).unwrap_or_default();
-    format!("peerlock: waiting for {name}: {ahead}{expected}{waited}{holder}")
+    // The holder first: a narrow terminal cuts the end off.
+    match holder {
+        Some(holder) => format!("peerlock: {name} is held by {holder}; {ahead}{expected}{waited}"),
+        None => format!("peerlock: waiting for {name}: {ahead}{expected}{waited}"),
+    }
 }
 
 /// Describes the longest holder, for how long it has held, and the number of other holders.
-fn longest_holder(details: &ResourceDetails) -> Option<String> {
+pub fn longest_holder(details: &ResourceDetails) -> Option<String> {
     let held = || details.holders.iter().filter(|slot| !slot.free);
     let age = |slot: &&SlotView| slot.client.as_ref().map(|client| client.age);
     let slot = held().max_by_key(age)?;
@@ -125,8 +133,8 @@ mod tests {
             (progress.ahead, progress.expected) = (ahead, expected_ms.map(Duration::from_millis));
             assert_eq!(line("r", progress, Duration::from_secs(waited), None), words);
         }
-        let text = line("r", Progress::default(), Duration::from_secs(5), Some("ada"));
-        assert!(text.ends_with("position; waited 5 s; held by ada"), "{text}");
+        let text = line("r", Progress::default(), Duration::from_secs(5), Some("ada for 2 s"));
+        assert_eq!(text, "peerlock: r is held by ada for 2 s; requesting a position; waited 5 s");
     }
 
     #[test]
