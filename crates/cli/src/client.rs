@@ -28,7 +28,7 @@ pub struct RequestArgs {
     /// Must be the same for all clients of the resource.
     #[arg(short = 'n', long, value_name = "SLOTS")]
     slots: Option<u32>,
-    /// Wait at most this long, such as 30s, 5m or 1h30m; 0s is --try [default: no limit]
+    /// Wait at most this long, such as 30s, 1h30m or 2d; 0s is --try [default: no limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
     /// Do not wait: acquire only if a slot is free and no client waits for it

@@ -235,7 +235,8 @@ pub mod exit {
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {
             return None;
         };
-        let is_command = error.kind() == ErrorKind::UnknownArgument && command == "run" && !word.starts_with('-');
+        let is_run = command == "run" || command == "lock";
+        let is_command = error.kind() == ErrorKind::UnknownArgument && is_run && !word.starts_with('-');
         is_command.then(|| format!("put the command after `--`: peerlock run NAME -- {word} …"))
     }
 }

@@ -34,25 +34,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(alias = "lock")]
     Run(Box<run::Options>),
     Agent(Box<agent::Options>),
+    #[command(alias = "list")]
     Ls(query::Ls),
     Show(query::Show),
     Watch(query::Watch),
     Peers(query::Peers),
     Acquire(client::Acquire),
     Renew(client::Renew),
+    #[command(alias = "unlock")]
     Release(client::Release),
     Resize(admin::Resize),
     Remove(admin::Remove),
     Voters(admin::Voters),
     Drain(admin::Drain),
     Secret(secret::Options),
+    #[command(alias = "status")]
     Doctor(doctor::Options),
     Recover(admin::Recover),
     Demo(demo::Options),
     Completions(pages::Completions),
     Man(pages::Man),
+    /// Print the version
+    #[command(hide = true)]
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +91,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Completions(options) => pages::completions(&options).map(|()| ExitCode::SUCCESS),
         Command::Man(options) => pages::man(&options).map(|()| ExitCode::SUCCESS),
+        Command::Version => client::print(&format!("peerlock {VERSION}\n")).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| exit::after(&error))
 }

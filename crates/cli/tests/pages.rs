@@ -77,17 +77,27 @@ fn version_has_program_number_and_commit() {
 }
 
 #[test]
+fn command_has_the_names_of_other_programs() {
+    for (alias, name) in [("list", "ls"), ("status", "doctor"), ("lock", "run"), ("unlock", "release")] {
+        assert_eq!(printed(&[alias, "--help"]), printed(&[name, "--help"]), "{alias}");
+        assert!(!printed(&["--help"]).contains(&format!("  {alias}")), "{alias} is hidden");
+    }
+    assert_eq!(printed(&["version"]), printed(&["--version"]));
+}
+
+#[test]
 fn mistyped_word_gets_a_suggestion() {
     for (typed, expected) in [
         ("rnu ls -- true", Some("'run'")),
         ("shwo r", Some("'show'")),
         ("relase r", Some("a similar subcommand exists: 'release'")),
-        ("list", Some("'ls'")),
+        ("lst", Some("'ls'")),
         ("secret shwo", Some("'show'")),
-        ("lock r", None),
+        ("wxyz r", None),
         ("run --tyr r -- true", Some("'--try'")),
         ("run --nothing-like-it r -- true", None),
         ("run r true", Some("after `--`")),
+        ("lock r true", Some("after `--`")),
     ] {
         let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
         let stderr = String::from_utf8_lossy(&output.stderr);
