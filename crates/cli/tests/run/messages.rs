@@ -1,4 +1,4 @@
-//! What commands print: one line for what has changed, and a warning instead of silence.
+//! The output of commands: one line for a change, and a warning if the agent does not answer.
 
 use std::time::Duration;
 
