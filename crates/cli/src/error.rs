@@ -117,8 +117,8 @@ pub enum Error {
     #[error("cannot start an agent on this machine: {reason} (more in {log})")]
     AgentFailed { reason: String, log: PathBuf, code: u8 },
     #[error(
-        "the agent of this machine is stopped, and has not joined a cluster yet: start it again as before (`peerlock \
-         agent …`, or its systemd unit). Its data directory is {dir}"
+        "the agent of this machine is stopped, and commands cannot start it, because its secret or its cluster is not \
+         in {dir}: start it again as before (`peerlock agent …`, or its systemd unit)"
     )]
     AgentStopped { dir: PathBuf },
     #[error(

@@ -119,6 +119,12 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
     }
 }
 
+/// Returns the data directory if this machine is drained.
+pub fn drained() -> Option<PathBuf> {
+    let (data_dir, _) = locations().ok()?;
+    dir::is_drained(&data_dir).then_some(data_dir)
+}
+
 pub fn present() -> Result<Option<Endpoint>> {
     let (data_dir, socket) = locations()?;
     running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
@@ -188,9 +194,11 @@ async fn start(
     running: impl Fn() -> Option<Endpoint>,
     output: Output,
 ) -> Result<Endpoint> {
-    let last = dir::last(data_dir);
+    // A command does not know the options of an administrator's agent.
     let knows_cluster = ["cluster", "registry"].iter().any(|file| data_dir.join(file).exists());
-    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !dir::is_taken(data_dir) {
+    let has_secret = places::secret(data_dir).exists();
+    let is_admins = dir::last(data_dir).is_some_and(|last| !last.ends_by_itself);
+    if is_admins && !(knows_cluster && has_secret) && !dir::is_taken(data_dir) {
         return Err(Error::AgentStopped { dir: data_dir.to_owned() });
     }
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };

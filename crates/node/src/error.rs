@@ -153,7 +153,7 @@ pub enum Error {
     )]
     NoPeer { tried: Vec<(String, String)> },
     /// The peer is stopping.
-    #[error("this peer is stopping and accepts no requests: try again when it is back, or at another peer")]
+    #[error("this peer is draining or stopping, and accepts no requests: use another machine, or try again later")]
     Stopped,
     /// There is no agent. Nothing was requested.
     #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or set PEERLOCK_AGENT")]

@@ -126,8 +126,8 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
         return advice(
             Level::Warn,
             "agent",
-            format!("{what}; stopping"),
-            "It exits when the jobs that hold slots here have finished.",
+            format!("{what}; draining"),
+            "It accepts no requests, and exits when the jobs that hold slots here have finished.",
         );
     }
     match (&program.version[..], &program.commit[..]) == ours {

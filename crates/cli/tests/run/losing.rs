@@ -212,7 +212,7 @@ fn stopping_peer_is_reported_as_the_reason() {
     runtime.block_on(service.drain());
     assert!(is_gone(&pid), "the drained peer has no holder");
     first.ends_with(76);
-    assert!(first.lost_reason(&["stopped"]).contains("this peer is stopping"));
+    assert!(first.lost_reason(&["stopped"]).contains("this peer is draining or stopping"));
 }
 
 #[test]
