@@ -1,25 +1,32 @@
 //! `peerlock acquire`, `renew` and `release`, and the options of all commands that use an agent.
 
+use std::convert::Infallible;
 use std::env;
+use std::future::pending;
 use std::io::{self, ErrorKind, Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
+use peerlock::{Agent, Class, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
 use peerlock_net::private;
 use peerlock_types::roughly;
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::error::exit;
 use crate::query::{QueryArgs, holders};
+use crate::run::with_holder;
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
 const NO_GRANT: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
+
+/// How long the agent may be silent before the user is warned.
+const SILENT: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub struct RequestArgs {
@@ -39,6 +46,11 @@ pub struct RequestArgs {
 impl RequestArgs {
     pub fn waits(&self) -> bool {
         !self.only_try && self.wait != Some(Duration::ZERO)
+    }
+
+    /// Returns whether a warning of a silent agent comes before the end of the wait.
+    pub fn outlasts_silence(&self, waited: Duration) -> bool {
+        self.left(waited).is_none_or(|left| left > SILENT)
     }
 
     pub fn left(&self, waited: Duration) -> Option<Duration> {
@@ -118,6 +130,25 @@ impl AgentArgs {
             None => Ok(Agent::named()?),
         }
     }
+}
+
+/// Resolves with a warning when the agent has not answered for a while.
+pub async fn silence(client: &Client) -> String {
+    let Client::Agent(agent) = client else { return pending().await };
+    let mut answered = Instant::now();
+    while answered.elapsed() < SILENT {
+        sleep(SILENT / 2).await;
+        if agent.responds_within(SILENT / 2).await {
+            answered = Instant::now();
+        }
+    }
+    let (endpoint, since) = (agent.endpoint(), roughly(answered.elapsed()));
+    format!("the agent at {endpoint} has not answered for {since}; still waiting for it. `peerlock doctor` checks it")
+}
+
+async fn warn_of_silence(client: &Client) -> Infallible {
+    say(silence(client).await);
+    pending().await
 }
 
 pub fn socket() -> Result<PathBuf> {
@@ -239,8 +270,18 @@ impl Held {
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
     let client = options.agent.agent().await?;
-    let granted =
-        client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
+    let request = options.request.of(&options.name, options.ttl, label, Duration::ZERO);
+    let acquired = tokio::select! {
+        biased;
+        acquired = client.acquire_detached(request) => acquired,
+        never = warn_of_silence(&client), if options.request.outlasts_silence(Duration::ZERO) => match never {},
+    };
+    let granted = match acquired {
+        Err(error) if error.class() == Class::NotAcquired => {
+            return Err(with_holder(error, &client, &options.name).await);
+        }
+        acquired => acquired?,
+    };
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
         // The grant ID could not be printed, so only this process can release the slot before its lease expires.

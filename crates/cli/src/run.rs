@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{AgentArgs, RequestArgs};
+use crate::client::{AgentArgs, RequestArgs, silence};
 use crate::error::exit;
 use crate::local_peer::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration, start};
@@ -33,7 +33,7 @@ use once::Once;
 pub use once::describe as describe_period;
 pub use peerlock_types::roughly;
 use show::Show;
-use waiting::longest_holder;
+pub use waiting::with_holder;
 
 /// The environment variable with the resources of all slots under which the command runs, one per line.
 const HELD: &str = "PEERLOCK_HELD";
@@ -41,10 +41,6 @@ const HELD: &str = "PEERLOCK_HELD";
 /// How long to wait for the confirmation of a release. The exit of this process releases the slot, too.
 const RELEASING: Duration = Duration::from_secs(5);
 const ABSENT: Duration = Duration::from_secs(30);
-/// How long the agent may be silent before the user is warned.
-const SILENT: Duration = Duration::from_secs(10);
-/// How long an error message may wait for the name of the holder.
-const ASKED: Duration = Duration::from_millis(500);
 /// How long to wait for an agent that exited between its discovery and the first request, if no time is left.
 const RESTARTS: Duration = Duration::from_secs(3);
 /// Interval of connection attempts to a named agent, which this program never starts.
@@ -218,9 +214,7 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         period = options.once.over(client, &options.name), if options.once.is_given() => {
             return Ok(Run::Skipped(period));
         }
-        never = report_silence(client, show), if options.left(since).is_none_or(|left| left > SILENT) => {
-            match never {}
-        }
+        never = report_silence(client, show), if options.request.outlasts_silence(since.elapsed()) => match never {},
     };
     let (mut hold, lease, end) = match acquired {
         Err(Error::Peerlock(why)) if why.class() == Class::NotAcquired => {
@@ -265,16 +259,7 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
 
 /// Warns once if the agent does not answer for a while.
 async fn report_silence(client: &Client, show: &Show) -> Infallible {
-    if let Client::Agent(agent) = client {
-        let mut answered = Instant::now();
-        while answered.elapsed() < SILENT {
-            sleep(SILENT / 2).await;
-            if agent.responds_within(SILENT / 2).await {
-                answered = Instant::now();
-            }
-        }
-        show.unanswered(&agent.endpoint().to_string(), answered.elapsed());
-    }
+    show.unanswered(&silence(client).await);
     pending().await
 }
 
@@ -367,16 +352,10 @@ impl Options {
         }
     }
 
-    /// Adds the holder, if it is known soon.
     async fn not_acquired(&self, client: &Client, show: &Show, error: peerlock::Error) -> Error {
-        let asked = async { longest_holder(&client.show(&self.name).await.ok()?) };
-        let holder = match show.names_holder(self.conflict_exit_code) {
-            true => timeout(ASKED, asked).await.ok().flatten(),
-            false => None,
-        };
-        match holder {
-            Some(holder) => Error::Held { error, holder },
-            None => error.into(),
+        match show.names_holder(self.conflict_exit_code) {
+            true => with_holder(error, client, &self.name).await,
+            false => error.into(),
         }
     }
 

@@ -4,11 +4,9 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io::{IsTerminal as _, stderr};
-use std::time::Duration;
 
 use peerlock::{Client, Granted, PeriodView, Progress};
 use peerlock_supervise::Notice;
-use peerlock_types::roughly;
 use serde_json::json;
 
 use crate::Error;
@@ -52,11 +50,7 @@ impl Show {
     }
 
     /// Warns that the agent does not answer. The command continues to wait for it.
-    pub fn unanswered(&self, endpoint: &str, since: Duration) {
-        let since = roughly(since);
-        let text = format!(
-            "the agent at {endpoint} has not answered for {since}; still waiting for it. `peerlock doctor` checks it"
-        );
+    pub fn unanswered(&self, text: &str) {
         match self {
             Self::Machine => notify(&json!({ "notice": text })),
             Self::Terminal(line) => line.above(|| say(text)),

@@ -11,10 +11,14 @@ use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
+use crate::Error;
+
 /// The interval of redraws, and the number of redraws between queries for the holder.
 const TICK: Duration = Duration::from_secs(1);
 const ASKED: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an error message may wait for the holder.
+const SOON: Duration = Duration::from_millis(500);
 
 pub struct WaitingLine {
     bar: ProgressBar,
@@ -97,8 +101,17 @@ fn line(name: &str, progress: Progress, waited: Duration, holder: Option<&str>) 
     }
 }
 
+/// Adds the holder to the message of a request that was not granted, if the answer comes soon.
+pub async fn with_holder(error: peerlock::Error, client: &Client, name: &str) -> Error {
+    let asked = async { longest_holder(&client.show(name).await.ok()?) };
+    match timeout(SOON, asked).await.ok().flatten() {
+        Some(holder) => Error::Held { error, holder },
+        None => error.into(),
+    }
+}
+
 /// Describes the longest holder, for how long it has held, and the number of other holders.
-pub fn longest_holder(details: &ResourceDetails) -> Option<String> {
+fn longest_holder(details: &ResourceDetails) -> Option<String> {
     let held = || details.holders.iter().filter(|slot| !slot.free);
     let age = |slot: &&SlotView| slot.client.as_ref().map(|client| client.age);
     let slot = held().max_by_key(age)?;

@@ -18,14 +18,18 @@ fn silence_of_the_agent_is_reported_once() {
     agent.send(Signal::SIGSTOP);
     let start = |options: &str| Running::start(&mut dir.peerlock(&format!("run {options} -- true")));
     let (mut log, mut json, mut quiet) = (start("a"), start("--json b"), start("-q c"));
+    let mut acquire = Running::start(&mut dir.peerlock("acquire --ttl 1s d"));
     let text = "has not answered for 10 s; still waiting for it. `peerlock doctor` checks it";
     log.line(|line| line.contains(text).then_some(()));
+    acquire.line(|line| line.contains(text).then_some(()));
     assert!(json.notifies("notice").as_str().unwrap().contains(text));
     std::thread::sleep(Duration::from_secs(6));
     agent.send(Signal::SIGCONT);
     assert_eq!(json.ends().0, 0);
-    let (code, _, stderr) = log.ends();
-    assert!(code == 0 && stderr.lines().count() == 1, "{code}: {stderr}");
+    for command in [&mut log, &mut acquire] {
+        let (code, _, stderr) = command.ends();
+        assert!(code == 0 && stderr.lines().count() == 1, "{code}: {stderr}");
+    }
     let (code, _, stderr) = quiet.ends();
     assert_eq!((code, stderr.as_str()), (0, ""));
 }
@@ -48,6 +52,8 @@ fn failed_run_names_the_holder_unless_it_is_expected() {
         assert!(words.iter().all(|word| stderr.contains(word)), "{options}: {stderr}");
         assert_eq!(stderr.is_empty(), words.is_empty(), "{options}: {stderr}");
     }
+    let (code, _, stderr) = ends(&dir, "acquire --try --ttl 1s r");
+    assert!(code == 75 && stderr.contains("r was not acquired: next in the queue; held by ada"), "{code}: {stderr}");
     dir.touch("go");
     holder.ends_with(0);
 }
