@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret};
+use peerlock_net::{Config, Event, Identity, Net, Secret};
 use peerlock_types::PeerId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -75,7 +75,7 @@ async fn bare(rounds: usize) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
-async fn up(net: &mut Net) -> (PeerId, Epoch) {
+async fn up(net: &mut Net) -> (PeerId, u64) {
     loop {
         if let Event::Up { peer, epoch, .. } = net.next().await {
             return (peer, epoch);

@@ -44,7 +44,7 @@ pub(super) struct World {
     /// A machine whose messages are changed on their way.
     pub(super) spoils: Option<(u64, Spoil)>,
     /// Returns how many copies of a message arrive.
-    pub(super) loses: Option<Box<dyn FnMut(&[u8]) -> usize>>,
+    pub(super) loses: Option<Loss>,
     /// A machine whose messages, in both directions, are recorded.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
@@ -57,6 +57,7 @@ pub(super) struct World {
 }
 
 pub(super) type Spoil = Box<dyn FnMut(Vec<u8>) -> Vec<u8>>;
+pub(super) type Loss = Box<dyn FnMut(&[u8]) -> usize>;
 
 pub(super) fn address(number: u64) -> String {
     format!("host{number}:1")
