@@ -13,8 +13,10 @@ use crate::part::Wire;
 pub struct Erased {
     /// Of its messages.
     pub kinds: &'static [&'static str],
-    pub new: Box<dyn Fn(PeerId, &Replicas) -> ErasedPeer + Sync>,
+    pub new: Box<NewPeer>,
 }
+
+type NewPeer = dyn Fn(PeerId, &Replicas) -> ErasedPeer + Sync;
 
 impl Erased {
     pub fn of<P>(new: impl Fn(PeerId, &Replicas) -> P + Sync + 'static) -> Self
