@@ -32,7 +32,6 @@ impl Actor for Careless {
     type Write = u64;
     type Structure = ();
     type Buffers = Vec<Effect<Self>>;
-    const KINDS: &'static [&'static str] = &[];
     const REPORTS_ENDS: bool = true;
 
     fn kind(message: &Never) -> Option<usize> {
