@@ -415,7 +415,8 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
                 && others(resource)
                 && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
         }
-        // It was removed with its last session, or forgotten: the copy opens a session without a process, which expires.
+        // It was removed with its last session, or forgotten: the copy opens a session without a process, which
+        // expires.
         Command::Open { host, incarnation, .. } => {
             // An earlier session at present is such a copy, too.
             let mut sessions = before.sessions_of(*host).map(|(_, it)| it.incarnation).peekable();
