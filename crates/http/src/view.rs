@@ -18,10 +18,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::DemoState;
 use crate::input::About;
 use crate::waits::{Second, Waits};
 use crate::watch::{Found, Watch};
-use crate::{DemoState, Failure};
 
 const MOST_SHOWN: usize = 100;
 /// The message for a resource in recovery of which this peer knows nothing else.
@@ -38,10 +38,7 @@ pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
     path = "/v1/view",
     tag = "looking",
     params(About),
-    responses(
-        (status = 200, description = "The data of the live page", body = View),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The data of the live page", body = View))
 )]
 async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<View> {
     Json(watch.view(name.as_ref()).await)

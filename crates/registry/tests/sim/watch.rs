@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use peerlock_registry::{
-    ClusterId, Command, EventKind, Label, Member, Mutation, Outcome, Page, Registry, Resource, SessionId,
-    SessionRecord, State, View, VoterId, file,
+    ClusterId, Command, EventKind, Label, Member, Mutation, Outcome, Page, Registry, Resource, Session, SessionId,
+    State, View, VoterId, file,
 };
 use peerlock_types::{Key, PeerId, Time, mix};
 
@@ -241,7 +241,7 @@ impl Watch {
 
     fn look_for_unwritten(&mut self, state: &State) -> Result<(), Violation> {
         for (id, it) in state.sessions() {
-            let is_twin = |(other, its): &(SessionId, &SessionRecord)| {
+            let is_twin = |(other, its): &(SessionId, &Session)| {
                 *other > *id && it.replaces.is_some() && its.replaces == it.replaces
             };
             if let Some((other, _)) = state.sessions_of(it.host).find(is_twin) {
@@ -254,7 +254,7 @@ impl Watch {
     /// One late copy per state, since a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
         for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
-            let SessionRecord { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
+            let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
             let (info, takes) = (state.members()[&host].clone(), Vec::new());
             let open = Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes };
             self.opened.insert(*id, open);
@@ -417,7 +417,12 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
         }
         // It was removed with its last session, or forgotten: the copy opens a session without a process, which
         // expires.
-        Command::Open { host, .. } => !before.members().contains_key(host),
+        Command::Open { host, incarnation, .. } => {
+            // An earlier session at present is such a copy, too.
+            let mut sessions = before.sessions_of(*host).map(|(_, it)| it.incarnation).peekable();
+            let are_copies = sessions.peek().is_some() && sessions.all(|it| it < *incarnation);
+            !before.members().contains_key(host) || are_copies
+        }
         _ => false,
     }
 }

@@ -59,6 +59,7 @@ pub(super) struct World {
 }
 
 pub(super) type Spoil = Box<dyn FnMut(Vec<u8>) -> Vec<u8>>;
+pub(super) type Loss = Box<dyn FnMut(&[u8]) -> usize>;
 
 pub(super) fn address(number: u64) -> String {
     format!("host{number}:1")
