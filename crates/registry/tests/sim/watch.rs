@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use peerlock_registry::{
-    ClusterId, Command, EventKind, Label, Member, Mutation, Outcome, Page, Registry, Resource, Session, SessionId,
-    State, View, VoterId, file,
+    ClusterId, Command, EventKind, Label, Member, Mutation, Outcome, Page, Registry, Resource, SessionId,
+    SessionRecord, State, View, VoterId, file,
 };
 use peerlock_types::{Key, PeerId, Time, mix};
 
@@ -241,7 +241,7 @@ impl Watch {
 
     fn look_for_unwritten(&mut self, state: &State) -> Result<(), Violation> {
         for (id, it) in state.sessions() {
-            let is_twin = |(other, its): &(SessionId, &Session)| {
+            let is_twin = |(other, its): &(SessionId, &SessionRecord)| {
                 *other > *id && it.replaces.is_some() && its.replaces == it.replaces
             };
             if let Some((other, _)) = state.sessions_of(it.host).find(is_twin) {
@@ -254,7 +254,7 @@ impl Watch {
     /// One late copy per state, since a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
         for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
-            let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
+            let SessionRecord { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
             let (info, takes) = (state.members()[&host].clone(), Vec::new());
             let open = Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes };
             self.opened.insert(*id, open);

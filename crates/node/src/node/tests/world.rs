@@ -25,8 +25,6 @@ pub(super) struct Machine {
     pub(super) received: Vec<Effect>,
 }
 
-type Loss = Box<dyn FnMut(&[u8]) -> usize>;
-
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) machines: BTreeMap<u64, Machine>,
