@@ -172,7 +172,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 async fn execute(options: &Options, show: &Show) -> Result<Run> {
     options.check_held()?;
-    options.once.check()?;
+    options.once.check(options.request.slots())?;
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
         biased;
@@ -320,6 +320,7 @@ impl Options {
             || self.await_successor(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
+            let request = if self.once.is_given() { request.slots(1) } else { request };
             let acquired = tokio::select! {
                 biased;
                 acquired = client.hold_with(request, |place| show.waiting(&self.name, place), absent) => acquired,

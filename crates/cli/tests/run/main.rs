@@ -13,6 +13,7 @@ mod dir;
 mod doctor;
 mod joining;
 mod losing;
+mod once;
 mod rotation;
 mod secret;
 mod terminal;
