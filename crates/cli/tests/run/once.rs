@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Dir, Running};
+use crate::common::{Dir, Running, eventually};
 
 /// Options, script, expected exit code.
 type Step = (&'static str, &'static str, i32);
@@ -74,12 +74,48 @@ fn end_of_a_run_is_recorded_at_the_next_agent() {
     let (mut agent, _) = dir.agent("");
     let mut run = dir.run("--once-per 1h r", &dir.until("go"));
     run.notifies("granted");
-    agent.send(Signal::SIGKILL);
-    agent.ends();
-    let (_agent, _) = dir.agent("");
+    // Each restart opens a generation: the grant is of an earlier one.
+    for _ in 0..2 {
+        agent.send(Signal::SIGKILL);
+        agent.ends();
+        agent = dir.agent("").0;
+        eventually("the grant", || dir.show("r")["holders"][0]["client"]["pid"].as_u64());
+    }
     dir.touch("go");
     run.ends_with(0);
     assert_eq!(ends(&dir, "--once-per 1h", "echo again"), (0, String::new(), String::new()));
+}
+
+#[test]
+fn signal_to_the_job_does_not_prevent_the_record() {
+    for (signal, script, code, failures) in [
+        (Signal::SIGHUP, "trap : HUP; ", 0, 0),
+        (Signal::SIGTERM, "trap 'exit 0' TERM; ", 0, 0),
+        (Signal::SIGTERM, "", 143, 1),
+    ] {
+        let dir = Dir::new();
+        let (_agent, _) = dir.agent("");
+        let script = format!("{script}echo > {}; {}", dir.path("held").display(), dir.until("go"));
+        let mut run = dir.run("--once-per 1h r", &script);
+        dir.written("held");
+        run.send(signal);
+        if signal == Signal::SIGHUP {
+            dir.touch("go");
+        }
+        run.ends_with(code);
+        assert_eq!(dir.show("r")["period"]["failures"], failures, "{signal}, {code}");
+        assert_eq!(ends(&dir, "--once-per 1h", "echo again").1.is_empty(), failures == 0, "{signal}, {code}");
+    }
+}
+
+#[test]
+fn record_of_a_failure_prevents_no_removal() {
+    let dir = Dir::new();
+    let (_agent, _) = dir.agent("");
+    assert_eq!(ends(&dir, "--once-per 720h", "exit 3").0, 3);
+    assert_eq!(Running::start(&mut dir.peerlock("remove r")).ends().0, 0);
+    assert_eq!(ends(&dir, "--once-per 720h", "exit 0").0, 0);
+    assert_eq!(Running::start(&mut dir.peerlock("remove r")).ends().0, 75);
 }
 
 #[test]
@@ -93,6 +129,7 @@ fn wrong_options_change_nothing() {
         ("--once-per 1h --hold-for 0s", "--hold-for is out of range"),
         ("--once-per 1h --attempts 0", "0 is not in 1..=1000"),
         ("--once-per 1h -n 2", "leave -n out"),
+        ("--once-per 1h --alone", "leave --alone out"),
         ("--once-per 1h", "r has 2 slots, not 1"),
         ("--hold-for 1h", "--once-per"),
     ] {
