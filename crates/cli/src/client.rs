@@ -44,6 +44,10 @@ pub struct RequestArgs {
 }
 
 impl RequestArgs {
+    pub fn slots(&self) -> Option<u32> {
+        self.slots
+    }
+
     pub fn waits(&self) -> bool {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }

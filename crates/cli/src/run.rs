@@ -178,7 +178,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 async fn execute(options: &Options, show: &Show) -> Result<Run> {
     options.check_held()?;
-    options.once.check()?;
+    options.once.check(options.request.slots())?;
+    if options.once.is_given() && options.alone {
+        let why = "--once-per has no effect with --alone, whose cluster ends with this process";
+        return Err(Error::Usage(format!("{why}: leave --alone out, to use the agent of this machine")));
+    }
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
         biased;
@@ -244,13 +248,18 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
     };
     let conclusion = outcome.as_ref().ok().and_then(|outcome| options.once.conclusion(started, outcome));
     match conclusion.filter(|_| hold.why_lost().is_none()) {
-        Some(conclusion) => tokio::select! {
-            biased;
-            concluded = hold.conclude(conclusion) => if let Err(why) = concluded {
+        Some(conclusion) => {
+            // Signals during the command were for the command.
+            let mut signals = Signals::ending().map_err(Error::Start)?;
+            let concluded = tokio::select! {
+                biased;
+                concluded = hold.conclude(conclusion, || options.await_successor(client, lease.ttl)) => concluded,
+                _ = signals.number() => Err(peerlock::Error::Stopped),
+            };
+            if let Err(why) = concluded {
                 show.unrecorded(&options.name, &why);
-            },
-            _ = signals.number() => {}
-        },
+            }
+        }
         // Has no effect if the slot is lost or the agent has exited.
         None => _ = timeout(RELEASING, hold.release()).await,
     }
@@ -336,6 +345,7 @@ impl Options {
             || self.await_successor(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
+            let request = if self.once.is_given() { request.slots(1) } else { request };
             let acquired = tokio::select! {
                 biased;
                 acquired = client.hold_with(request, |place| show.waiting(&self.name, place), absent) => acquired,

@@ -30,10 +30,7 @@ pub fn routes() -> OpenApiRouter<App> {
     get,
     path = "/v1/cluster",
     tag = "looking",
-    responses(
-        (status = 200, description = "The cluster as a voter knows it", body = ClusterView),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The cluster as a voter knows it", body = ClusterView))
 )]
 async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     app.call(Cluster {}).await
@@ -45,7 +42,7 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     path = "/v1/voters",
     tag = "administration",
     request_body(content = SetVoters),
-    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done))
 )]
 async fn voters(State(app): State<App>, Called(voters): Called<SetVoters>) -> Result<Json<Done>, Failure> {
     app.call(voters).await
@@ -58,7 +55,7 @@ async fn voters(State(app): State<App>, Called(voters): Called<SetVoters>) -> Re
     path = "/v1/forget",
     tag = "administration",
     request_body(content = Forget),
-    responses((status = 200, description = "It is no member", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "It is no member", body = Done))
 )]
 async fn forget(State(app): State<App>, Called(forget): Called<Forget>) -> Result<Json<Done>, Failure> {
     app.call(forget).await
@@ -69,7 +66,7 @@ async fn forget(State(app): State<App>, Called(forget): Called<Forget>) -> Resul
     post,
     path = "/v1/drain",
     tag = "administration",
-    responses((status = 200, description = "The agent drains", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "The agent drains", body = Done))
 )]
 async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     app.drain();
@@ -82,10 +79,7 @@ async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     post,
     path = "/v1/reload",
     tag = "administration",
-    responses(
-        (status = 200, description = "The files have been reloaded", body = SecretView),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The files have been reloaded", body = SecretView))
 )]
 async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     let refused = |why| Failure::new(Class::Unavailable, why);
@@ -101,7 +95,7 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     tag = "administration",
     params(Named),
     request_body(content = Resize),
-    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done))
 )]
 async fn resize(State(app): State<App>, Called(resize): Called<Resize>) -> Result<Json<Done>, Failure> {
     app.call(resize).await
@@ -115,10 +109,7 @@ async fn resize(State(app): State<App>, Called(resize): Called<Resize>) -> Resul
     path = "/v1/resources/{name}/remove",
     tag = "administration",
     params(Named),
-    responses(
-        (status = 200, description = "The resource is deleted", body = Done),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The resource is deleted", body = Done))
 )]
 async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>, Failure> {
     app.call(Remove { name }).await
@@ -133,10 +124,7 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
     tag = "administration",
     params(Named),
     request_body(content = Revoke),
-    responses(
-        (status = 200, description = "Its holder has stopped, or its lease has expired", body = Done),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "Its holder has stopped, or its lease has expired", body = Done))
 )]
 async fn revoke(State(app): State<App>, Called(revoke): Called<Revoke>) -> Result<Json<Done>, Failure> {
     app.call(revoke).await
@@ -150,7 +138,7 @@ async fn revoke(State(app): State<App>, Called(revoke): Called<Revoke>) -> Resul
     tag = "administration",
     params(Named),
     request_body(content = Evict),
-    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done))
 )]
 async fn evict(State(app): State<App>, Called(evict): Called<Evict>) -> Result<Json<Done>, Failure> {
     app.call(evict).await

@@ -38,8 +38,8 @@ pub struct Conclude {
     #[cfg_attr(feature = "server", schema(max_length = 64))]
     pub grant: String,
     pub succeeded: bool,
-    /// The number of failed runs after which the period has no further one. Counts those that ended within a period of
-    /// the one before.
+    /// The number of failed runs after which the period has no further one. A failed run counts until the time that it
+    /// would have held the slot is over.
     #[serde(default = "attempts")]
     #[cfg_attr(feature = "server", schema(minimum = 1, maximum = 1000))]
     pub attempts: u32,

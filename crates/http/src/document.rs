@@ -1,11 +1,14 @@
-//! The OpenAPI document, from the documentation of handlers and types, completed with common parts.
+//! The OpenAPI document, from the documentation of handlers and types, completed with common parts: the answer to a
+//! failure is the same everywhere.
 
 use std::collections::BTreeMap;
 
 use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Ref, RefOr, Required, Schema};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder, Schema};
 use utoipa::{Modify, OpenApi};
+
+use crate::Failure;
 
 /// The longest name of a resource, in bytes; a name has no more characters than bytes.
 const LONGEST_NAME: usize = 255;
@@ -23,6 +26,7 @@ const REFUSED: &str = "The request failed and holds nothing: `error` is the reas
         (name = "agent", description = "The agent itself"),
     ),
     security((), ("token" = [])),
+    components(schemas(Failure)),
     modifiers(&Bearer)
 )]
 pub struct Document;
@@ -101,9 +105,9 @@ fn component(to: &Ref) -> &str {
 }
 
 fn finish_operation(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<Schema>>) {
-    if let Some(RefOr::T(refused)) = operation.responses.responses.get_mut("default") {
-        refused.description = REFUSED.to_owned();
-    }
+    let failure = ContentBuilder::new().schema(Some(Ref::from_schema_name("Failure"))).build();
+    let refused = ResponseBuilder::new().description(REFUSED).content("application/json", failure);
+    operation.responses.responses.insert("default".to_owned(), refused.build().into());
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             limit_name(parameter);

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::App;
 use crate::input::About;
-use crate::{App, Failure};
 
 /// The number of events kept for slow and reconnecting readers.
 const BUFFERED: usize = 4096;
@@ -138,8 +138,7 @@ impl Log {
     tag = "looking",
     params(About, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event received")),
     responses(
-        (status = 200, description = "Events, as they happen", body = Happening, content_type = "text/event-stream"),
-        (status = "default", body = Failure)
+        (status = 200, description = "Events, as they happen", body = Happening, content_type = "text/event-stream")
     )
 )]
 async fn events(

@@ -26,8 +26,7 @@ pub fn routes() -> OpenApiRouter<App> {
             status = 503,
             description = "No session, stopping, a join address of another cluster, or a faulty registry",
             body = Failure
-        ),
-        (status = "default", body = Failure)
+        )
     )
 )]
 async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
@@ -51,7 +50,7 @@ async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     get,
     path = "/v1/agent",
     tag = "agent",
-    responses((status = 200, description = "The agent", body = AgentView), (status = "default", body = Failure))
+    responses((status = 200, description = "The agent", body = AgentView))
 )]
 async fn agent(State(app): State<App>) -> Result<Json<AgentView>, Failure> {
     let mut health = app.service().health().await?;

@@ -90,8 +90,7 @@ impl Labelled {
             description = "The metrics in the OpenMetrics format",
             body = String,
             content_type = "application/openmetrics-text"
-        ),
-        (status = "default", body = Failure)
+        )
     )
 )]
 async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {

@@ -46,10 +46,7 @@ pub fn routes() -> OpenApiRouter<App> {
     tag = "slots",
     params(Named),
     request_body(content = Request),
-    responses(
-        (status = 200, description = "The slot is held until its lease expires", body = Granted),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The slot is held until its lease expires", body = Granted))
 )]
 async fn acquire(
     State(app): State<App>,
@@ -91,8 +88,7 @@ async fn acquire(
             description = "One line of JSON per change, until the connection ends",
             body = Line,
             content_type = "application/x-ndjson"
-        ),
-        (status = "default", body = Failure)
+        )
     )
 )]
 async fn hold(
@@ -129,8 +125,7 @@ async fn hold(
             description = "One line of JSON per change, until the connection ends",
             body = Line,
             content_type = "application/x-ndjson"
-        ),
-        (status = "default", body = Failure)
+        )
     )
 )]
 async fn resume(
@@ -152,10 +147,7 @@ async fn resume(
     tag = "slots",
     params(Named),
     request_body(content = Which),
-    responses(
-        (status = 200, description = "The lease is renewed for this long", body = Renewed),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The lease is renewed for this long", body = Renewed))
 )]
 async fn renew(
     State(app): State<App>,
@@ -198,10 +190,7 @@ async fn conclude(
     tag = "slots",
     params(Named),
     request_body(content = Which),
-    responses(
-        (status = 200, description = "The slot was released before its lease expired", body = Released),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The slot was released before its lease expired", body = Released))
 )]
 async fn release(
     State(app): State<App>,
@@ -221,10 +210,7 @@ async fn release(
     path = "/v1/resources",
     tag = "looking",
     params(Listing),
-    responses(
-        (status = 200, description = "The selected resources, by name", body = Vec<ResourceView>),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The selected resources, by name", body = Vec<ResourceView>))
 )]
 async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<ResourceView>>, Failure> {
     Ok(Json(app.service().list(listing).await?))
@@ -236,10 +222,7 @@ async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<
     path = "/v1/resources/{name}",
     tag = "looking",
     params(Named),
-    responses(
-        (status = 200, description = "Each slot, and the queue in order", body = ResourceDetails),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "Each slot, and the queue in order", body = ResourceDetails))
 )]
 async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<ResourceDetails>, Failure> {
     app.call(Show { name }).await
@@ -250,10 +233,7 @@ async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<Resourc
     get,
     path = "/v1/peers",
     tag = "looking",
-    responses(
-        (status = 200, description = "All known peers, this agent first", body = Vec<PeerView>),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "All known peers, this agent first", body = Vec<PeerView>))
 )]
 async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().cluster().await?.peers))

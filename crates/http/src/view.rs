@@ -11,17 +11,17 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use peerlock_service::{
-    ClientView, Key, Name, PartView, PeerId, PeerView, ResourceDetails, ResourceView, TicketView, Voter,
+    ClientView, Key, Name, PartView, PeerId, PeerView, PeriodView, ResourceDetails, ResourceView, TicketView, Voter,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::DemoState;
 use crate::input::About;
 use crate::waits::{Second, Waits};
 use crate::watch::{Found, Watch};
-use crate::{DemoState, Failure};
 
 const MOST_SHOWN: usize = 100;
 /// The message for a resource in recovery of which this peer knows nothing else.
@@ -38,10 +38,7 @@ pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
     path = "/v1/view",
     tag = "looking",
     params(About),
-    responses(
-        (status = 200, description = "The data of the live page", body = View),
-        (status = "default", body = Failure)
-    )
+    responses((status = 200, description = "The data of the live page", body = View))
 )]
 async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<View> {
     Json(watch.view(name.as_ref()).await)
@@ -131,6 +128,8 @@ pub struct ViewResource {
     pub waits: Vec<Second>,
     /// Why it is stalled, or why the other peers could not be asked.
     pub problem: Option<String>,
+    /// The latest run, if runs take place once per period.
+    pub period: Option<PeriodView>,
 }
 
 /// Where a peer sends its requests.
@@ -179,6 +178,7 @@ impl ViewResource {
         self.tokens = tokens.collect();
         self.keeper = details.coordinator.map(|peer| peer.to_string());
         self.waiting = details.queue.len();
+        self.period = details.period;
         let waiters = (0..).zip(details.queue).take(MOST_SHOWN).map(|(ticket, waiter)| ViewWaiter {
             peer: waiter.peer.to_string(),
             ticket,
@@ -342,6 +342,7 @@ fn resource(
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
         problem: summary.problem.clone(),
+        period: None,
     }
 }
 
@@ -499,9 +500,11 @@ mod tests {
             { "slot": 2, "peer": "7", "host": "b", "free": true, "detached": false },
         ], "queue": [
             { "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" },
-        ] });
+        ], "period": { "succeeded": true, "failures": 0, "holds": true, "host": "b", "label": "", "fencing": 4,
+            "ended_ms": 5, "left_ms": 60 } });
         resource.join(serde_json::from_value(details).expect("details of a resource"));
         assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
+        assert_eq!(resource.period.as_ref().map(|period| period.host.as_str()), Some("b"));
         let tokens: Vec<_> =
             resource.tokens.iter().map(|token| (&*token.peer, token.free, token.next.is_some())).collect();
         assert_eq!(tokens, [("1", false, true), ("7", false, false), ("7", true, false)]);

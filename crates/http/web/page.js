@@ -109,6 +109,18 @@ function drawLine(resource, name) {
   say(part("more"), more > 0 ? rest : resource.waiting ? "" : "No client waits.");
 }
 
+// The latest run, if runs take place once per period. Times of day are those of the browser.
+function drawPeriod({ period }) {
+  part("period").hidden = !period;
+  if (!period) return;
+  const { succeeded, failures, holds, host, ended_ms, left_ms } = period;
+  const time = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const next = holds ? `Next from ${time(Date.now() + left_ms)}, in ${duration(left_ms)}.` : "Another attempt may start.";
+  const times = failures === 1 ? "once" : `${count(failures)} times`;
+  const end = succeeded ? "Ran successfully until" : `Failed ${times}, last at`;
+  say(part("period"), `${end} ${time(ended_ms)} on ${host || "a host"}. ${next}`);
+}
+
 function drawSummary(view, resource) {
   const several = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
   const slots = resource?.slots ? `, ${resource.name} with ${several(resource.slots, "slot")}` : "";
@@ -136,6 +148,7 @@ function draw(view) {
   const name = (peer) => labels.get(peer) ?? peer;
   drawRing(view, resource);
   drawNumbers(view, resource);
+  drawPeriod(resource);
   drawInside(view, resource, name);
   drawLine(resource, name);
   drawPeers(view, controls);

@@ -57,9 +57,10 @@ impl Node {
             return self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
         }
         let (name, label, wait) = (wanted.name.clone(), wanted.label.clone(), wanted.wait);
-        let client = wanted.client();
+        // A request that does not wait must not take the place of one that does.
+        let client = wanted.client().filter(|_| wait != Wait::Try);
         let (ticket, first) = self.clients.admit(wanted, self.now);
-        if let Some(arrival) = client.and_then(|client| self.takeover.reclaim(ticket, &name, client)) {
+        if let Some(arrival) = client.and_then(|client| self.takeover.reclaim(ticket, &name, client, self.now)) {
             self.clients.arrive(ticket, arrival);
         }
         self.counters.asked += 1;

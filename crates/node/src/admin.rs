@@ -364,7 +364,7 @@ impl Node {
             return self.finish_order(call, answer);
         };
         removal.found = Some(page.index);
-        if let Some(grant) = found.detached.first() {
+        if let Some(grant) = found.detached.iter().find(|grant| grant.holds()) {
             return self.refuse_to_remove(call, grant.host);
         }
         removal.parties = found.parties.iter().map(|party| party.host).collect();

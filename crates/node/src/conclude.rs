@@ -7,13 +7,14 @@
 //! 3. Another run may be attempted: the client releases the slot ([`release`](crate::release)).
 //! 4. `Answer::Concluded`. At the end of the period the node releases the slot like that of an expired detached grant.
 //!
-//! A client that receives no answer may conclude again, also at the next process of this host: the registry answers
-//! the same. If the client has died after step 1, the next process finds the record among the detached grants.
+//! A client that receives no answer may conclude again, also at the next process of this host if its grant is in the
+//! takeover file: the registry answers the same. If the client or this process has died after step 1, the next process
+//! finds the record among the detached grants.
 
 use std::time::Duration;
 
 use peerlock_protocol::Grant;
-use peerlock_registry::{Command, MOST_ATTEMPTS, Outcome, RunEnd, Ttl};
+use peerlock_registry::{Command, MOST_ATTEMPTS, Outcome, Refusal, RunEnd, SessionId, Ttl};
 use peerlock_types::Time;
 
 use crate::clients::TicketId;
@@ -27,8 +28,8 @@ use crate::{Answer, Class, Effect, Error, Name};
 pub struct Conclusion {
     /// Whether the run has succeeded.
     pub succeeded: bool,
-    /// The number of failed runs after which the period has no further one. Counts those that ended within a period of
-    /// the one before.
+    /// The number of failed runs after which the period has no further one. A failed run counts until the time that it
+    /// would have held the slot is over.
     pub attempts: u32,
     /// How long no other run may start, from now on: at least 100 ms, at most 30 days.
     pub hold: Duration,
@@ -71,14 +72,14 @@ impl Node {
         self.await_registry(call);
         let Conclusion { succeeded, attempts, .. } = conclusion;
         let (resource, run) = (label(&of), Some(RunEnd { succeeded, attempts, at: at.as_millis() as u64 }));
-        let ask = Ask::Conclude { ticket, of, fencing, until: self.now + ttl.span(), call };
+        let ask = Ask::Conclude { ticket, of, fencing, session, until: self.now + ttl.span(), call };
         self.session_state.ask(Command::Detach { session, resource, slot, fencing, ttl, note, run }, ask, self.now);
     }
 
     pub(crate) fn on_concluded(
         &mut self,
         (ticket, of, fencing): (TicketId, Name, u64),
-        until: Time,
+        (session, until): (SessionId, Time),
         call: u64,
         outcome: Outcome,
     ) {
@@ -88,17 +89,26 @@ impl Node {
                 self.hold_until(ticket, until);
                 Ok(Answer::Concluded { holds: true })
             }
-            Outcome::Concluded { holds: true } => {
-                // The lease has expired meanwhile, and its slot was handed over.
+            // The lease has expired meanwhile, and its slot was handed over.
+            Outcome::Concluded { holds: true }
+                if self.session_state.session() == Some(session) && !self.is_leaving() =>
+            {
                 self.drop_detached(of, fencing);
                 Err(Error::Lost)
             }
+            // The token has ended with the session.
+            Outcome::Concluded { holds: true } => Ok(Answer::Concluded { holds: true }),
             Outcome::Concluded { holds: false } => Ok(Answer::Concluded { holds: false }),
+            Outcome::Refused(Refusal::NoSuchGrant | Refusal::NotYours | Refusal::NoParty) => Err(Error::Lost),
             Outcome::Refused(why) => Err(self.problem().unwrap_or_else(|| Error::Refused {
                 class: Class::Unavailable,
                 message: format!("the registry has not recorded the end of a run of {of}: {why}"),
             })),
-            outcome => unreachable!("{outcome:?} does not answer a conclusion"),
+            outcome => {
+                self.unexpected("an outcome that answers no conclusion");
+                let message = format!("the registry has answered {outcome:?}");
+                Err(Error::Refused { class: Class::Unavailable, message })
+            }
         };
         self.answer_caller(call, answer);
     }

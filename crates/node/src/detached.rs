@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use peerlock_protocol::{self as protocol, Grant};
-use peerlock_registry::{self as registry, Command, GrantView, Label, Look, MOST_ON_PAGE, Outcome, Refusal};
+use peerlock_registry::{self as registry, Command, Label, Look, MOST_ON_PAGE, Outcome, Refusal};
 use peerlock_types::{Key, Span, Ticket, Time};
 
 use crate::clients::{Entry, TicketId, Wanted};
@@ -201,8 +201,7 @@ impl Node {
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
-            let holds = |grant: &GrantView| grant.host == me && grant.run.is_none_or(|run| run.holds);
-            for found in resource.detached.into_iter().filter(holds) {
+            for found in resource.detached.into_iter().filter(|grant| grant.host == me && grant.holds()) {
                 self.detached.found.insert((name.key(), found.fencing));
                 let period_ends = found.run.map(|_| self.now + Span::from_millis(found.left));
                 if self.clients.has(name.key(), found.fencing) {

@@ -251,7 +251,7 @@ impl Query {
             let (peer, host, free) = (location.at, host_of(location.at), client.is_none() && location.free);
             holders.push(SlotView { slot: location.slot, peer, host, free, detached, client });
         }
-        for grant in found.detached.iter().filter(|grant| grant.run.is_none_or(|run| run.holds)) {
+        for grant in found.detached.iter().filter(|grant| grant.holds()) {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let reported = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 // The grant ID is the client's secret.
@@ -268,7 +268,8 @@ impl Query {
             host: host_of(claim.peer),
             client: find(claim.peer, &|client| client.ticket == Some(claim.ticket)),
         });
-        let run = found.detached.iter().find_map(|grant| Some((grant, grant.run?)));
+        let runs = found.detached.iter().filter_map(|grant| Some((grant, grant.run?)));
+        let run = runs.max_by_key(|(grant, run)| (run.holds, grant.fencing));
         let period = run.map(|(grant, run)| PeriodView {
             succeeded: run.succeeded,
             failures: run.failures,

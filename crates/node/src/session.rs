@@ -198,8 +198,8 @@ impl Node {
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
             }
-            (Ask::Conclude { ticket, of, fencing, until, call }, outcome) => {
-                self.on_concluded((ticket, of, fencing), until, call, outcome);
+            (Ask::Conclude { ticket, of, fencing, session, until, call }, outcome) => {
+                self.on_concluded((ticket, of, fencing), (session, until), call, outcome);
             }
             (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
             (ask, outcome) => self.on_admin_outcome(ask, outcome),

@@ -45,6 +45,7 @@ pub enum Ask {
         ticket: TicketId,
         of: Name,
         fencing: u64,
+        session: SessionId,
         until: Time,
         call: u64,
     },

@@ -151,6 +151,8 @@ pub enum Malformed {
 
 /// The maximum size of a message. The network's limit is higher, for the framing.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
+/// Bytes of a message, which may be relayed in two others.
+pub const MOST_BODY: usize = MOST_BYTES - 256;
 /// Waiters in a report. `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;

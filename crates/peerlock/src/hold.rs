@@ -303,12 +303,17 @@ impl Hold {
 
     /// Ends the hold with the end of a run that takes place once per period. The slot is held until the period ends if
     /// the run has succeeded or was the last attempt, and released otherwise. Returns whether it is held. Repeats the
-    /// call until the lease expires, also at the next agent.
+    /// call until the lease expires, also at the next agent. Calls `absent`, which may start an agent, before each
+    /// attempt to reach one that has ended.
     ///
     /// # Errors
     /// [`Error::Lost`] if the grant is no longer valid. After any error the run may not be recorded, and another one
     /// may start.
-    pub async fn conclude(mut self, conclusion: Conclusion) -> Result<bool, Error> {
+    pub async fn conclude<F: Future<Output = ()>>(
+        mut self,
+        conclusion: Conclusion,
+        mut absent: impl FnMut() -> F,
+    ) -> Result<bool, Error> {
         let until = Instant::now() + self.ttl;
         let holds = loop {
             let concluded = match &self.holder {
@@ -322,7 +327,11 @@ impl Hold {
                 Err(why) if why.class() == Class::Lost || why.class() == Class::BadRequest => return Err(why),
                 Err(why) if Instant::now() >= until => return Err(why),
                 // An agent that has ended leaves the grant to the next one.
-                Err(_) => _ = self.try_resume(|_| {}).await,
+                Err(_) => {
+                    if let Ok(Resumed::NoAgent) = self.try_resume(|_| {}).await {
+                        absent().await;
+                    }
+                }
             }
             sleep(RETRY).await;
         };

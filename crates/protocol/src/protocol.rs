@@ -63,14 +63,6 @@ pub trait Protocol: Sized {
     /// depend on it.
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
-    /// Sends everything that this peer, which has no clients, stores for others, now or later, to `replacement`, or
-    /// drops it. May be called again with another replacement.
-    fn retire(&mut self, _replacement: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
-
-    /// Handles a message that never left this peer, because `to` has probably failed. State in it that must not be lost
-    /// is this peer's again; what `to` needs in case it returns is sent once more.
-    fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
-
     /// This peer's replica state is lost, and its clients are not affected. `incarnation` is larger than in every
     /// earlier life of this replica, so fencing numbers can be derived from it.
     fn on_reset(&mut self, _incarnation: u64, _cx: &mut Cx<'_, Self>) {}
@@ -226,8 +218,6 @@ pub enum Input<M, T> {
     Forget,
     PeerDown(PeerId),
     Reachable { peer: PeerId, reachable: bool },
-    Undelivered { to: PeerId, message: M },
-    Retire { replacement: Option<PeerId> },
     Reset { incarnation: u64 },
 }
 
@@ -251,8 +241,6 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Forget => peer.forget(cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
         Input::Reachable { peer: other, reachable } => peer.on_reachable(other, reachable, cx),
-        Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
-        Input::Retire { replacement } => peer.retire(replacement, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }
 }

@@ -129,26 +129,50 @@ impl Leases {
     }
 }
 
+/// Returns the span of which the difference of two leases has certainly passed.
+fn counted_for(before: Span, after: Span) -> Span {
+    let passed = before.as_nanos().saturating_sub(after.as_nanos());
+    Span::from_nanos((u128::from(passed) * 100).div_ceil(97) as u64)
+}
+
 /// When each detached grant was last applied here. Every voter counts, so that an election does not restart the count.
 /// A restart does, which is late but safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
+pub struct Grants(BTreeMap<(Label, u64), Counted>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    renewals: u64,
+    ttl: Span,
+    since: Time,
+}
+
+/// A lease of which a leader counts the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    pub renewals: u64,
+    pub ttl: Span,
+    /// It is never renewed, only shortened by what has certainly passed.
+    pub shortens: bool,
+}
 
 impl Grants {
-    /// Returns the time since the last renewal was applied here.
-    pub fn counted(&mut self, grant: (&Label, u64), renewals: u64, now: Time) -> Span {
+    /// Returns how much of the present lease this voter has counted.
+    pub fn counted(&mut self, grant: (&Label, u64), lease: Counting, now: Time) -> Span {
+        let Counting { renewals, ttl, shortens } = lease;
         let key = (grant.0.clone(), grant.1);
-        let found = self.0.entry(key).or_insert((renewals, now));
-        if found.0 != renewals {
-            *found = (renewals, now);
+        let found = self.0.entry(key).or_insert(Counted { renewals, ttl, since: now });
+        if found.renewals != renewals {
+            let since = if shortens { (found.since + counted_for(found.ttl, ttl)).min(now) } else { now };
+            *found = Counted { renewals, ttl, since };
         }
-        now.since(found.1)
+        now.since(found.since)
     }
 
     /// Returns what is left of a grant's lease, if this voter has counted it.
     pub fn left(&self, grant: (&Label, u64), renewals: u64, ttl: Span, now: Time) -> Span {
-        let found = self.0.get(&(grant.0.clone(), grant.1)).filter(|found| found.0 == renewals);
-        let counted = found.map_or(Span::ZERO, |(_, since)| now.since(*since));
+        let found = self.0.get(&(grant.0.clone(), grant.1)).filter(|found| found.renewals == renewals);
+        let counted = found.map_or(Span::ZERO, |found| now.since(found.since));
         Span::from_nanos(ttl.as_nanos().saturating_sub(counted.as_nanos()))
     }
 
@@ -273,7 +297,7 @@ mod tests {
         let ttl = Span::from_secs(100);
         let mut expired = |renewals, now| {
             let left = grants.left((&name, 7), renewals, ttl, at(now));
-            let counted = grants.counted((&name, 7), renewals, at(now));
+            let counted = grants.counted((&name, 7), Counting { renewals, ttl, shortens: false }, at(now));
             assert!(counted == Span::ZERO || left.as_nanos() == ttl.as_nanos().saturating_sub(counted.as_nanos()));
             counted >= patience(ttl, Span::from_millis(500))
         };
@@ -283,5 +307,21 @@ mod tests {
         assert!(!expired(1, 104_600), "renewed");
         assert!(!expired(1, 208_099));
         assert!(expired(1, 208_100));
+    }
+
+    #[test]
+    fn shortened_lease_ends_as_if_it_were_not() {
+        let name = Label::new("x").unwrap();
+        let (mut grants, mut ttl, mut renewals) = (Grants::default(), Span::from_secs(400), 0);
+        for now in (0..412_000).step_by(50) {
+            let counted = grants.counted((&name, 7), Counting { renewals, ttl, shortens: true }, at(now));
+            assert!(counted < patience(ttl, Span::ZERO), "at {now} ms");
+            let passed = certainly_passed(counted).as_nanos() / 10_000_000_000 * 10_000_000_000;
+            if passed > 0 && ttl.as_nanos() > passed {
+                (ttl, renewals) = (Span::from_nanos(ttl.as_nanos() - passed), renewals + 1);
+            }
+        }
+        let counted = grants.counted((&name, 7), Counting { renewals, ttl, shortens: true }, at(412_500));
+        assert!(renewals > 30 && counted >= patience(ttl, Span::ZERO), "{renewals}: {counted} of {ttl}");
     }
 }

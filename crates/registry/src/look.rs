@@ -95,6 +95,13 @@ pub struct GrantView {
     pub left: u64,
 }
 
+impl GrantView {
+    /// Returns whether it holds its slot.
+    pub fn holds(&self) -> bool {
+        self.run.is_none_or(|run| run.holds)
+    }
+}
+
 pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: Option<PeerId>) -> View {
     let after = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
     let mut hosts: BTreeSet<PeerId> =

@@ -7,6 +7,7 @@
 //! | `create NAME SLOTS`, `join NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number and times of each entry |
+//! | `occupy NAME SLOTS`, `vacate` | |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | the number of waiters, once all wait |
 //! | `acquire NAME LEASE` | the time of the grant; the lease of LEASE milliseconds is renewed |
@@ -187,6 +188,7 @@ fn in_tasks(system: impl AsyncFnOnce() -> Result<System, Failure>) -> Result<(),
 #[derive(Default)]
 struct State {
     locks: Vec<Lock>,
+    occupied: Vec<Lock>,
     waiting: JoinSet<Result<Granted, Failure>>,
     held: Vec<HeldGrant>,
 }
@@ -202,6 +204,18 @@ async fn on_command(system: &System, line: &str, state: &mut State) -> Result<St
             let [clients, first, stride, hold, start, end] = numbers?[..] else { return Err("numbers missing".into()) };
             let load = Load { clients, first, stride, hold: Duration::from_nanos(hold), start, end };
             contend(system, name, slots.parse()?, load).await
+        }
+        ["occupy", name, slots] => {
+            let mut lock = system.lock(name, slots.parse()?).await?;
+            lock.acquire().await?;
+            state.occupied.push(lock);
+            Ok(String::new())
+        }
+        ["vacate"] => {
+            for mut lock in state.occupied.drain(..) {
+                lock.release().await?;
+            }
+            Ok(String::new())
         }
         ["hold", name, resources] => {
             for number in 0..resources.parse::<usize>()? {

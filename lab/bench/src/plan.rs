@@ -67,6 +67,8 @@ const HOLD: Duration = Duration::from_millis(10);
 /// A lock with holds long enough for the holder to receive its successor.
 const CALM_CLIENTS: usize = 8;
 const CALM_HOLD: Duration = Duration::from_millis(1);
+/// The numbers of slots of the cases in which all but one are held throughout: each waiter needs the only free one.
+const OCCUPIED: [u32; 3] = [2, 3, 10];
 const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
 
@@ -188,6 +190,12 @@ fn peerlock_cases() -> Vec<Setting> {
     let mut settings: Vec<Setting> = CLIENTS.map(lock).into();
     settings.extend(oversubscribed(lock));
     settings.push(semaphore.oversubscribed().hold(HOLD));
+    settings.extend(OCCUPIED.map(|slots| Setting {
+        slots,
+        occupied: slots - 1,
+        what: "a semaphore beside long holds",
+        ..lock(CALM_CLIENTS).hold(CALM_HOLD)
+    }));
     settings
 }
 

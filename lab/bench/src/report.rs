@@ -40,6 +40,8 @@ pub struct Case {
     pub clients: usize,
     pub processes: usize,
     pub slots: u32,
+    /// Of these, held by other clients throughout.
+    pub occupied: u32,
     pub hold_ms: f64,
     pub delay_ms: f64,
     /// From a release to the next grant of the slot in another process.
@@ -132,7 +134,8 @@ fn heading(f: &mut fmt::Formatter<'_>, above: &str, below: &str) -> fmt::Result 
 }
 
 fn name(f: &mut fmt::Formatter<'_>, case: &Case) -> fmt::Result {
-    let Case { system, clients, processes, slots, hold_ms, delay_ms, .. } = case;
+    let Case { system, clients, processes, slots, occupied, hold_ms, delay_ms, .. } = case;
+    let slots = if *occupied == 0 { slots.to_string() } else { format!("{slots}-{occupied}") };
     write!(f, "{system:<9}{clients:>8}{processes:>7}{slots:>6}{hold_ms:>6}{delay_ms:>7} │")
 }
 
@@ -156,6 +159,7 @@ fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
             None => writeln!(f)?,
         }
     }
+    writeln!(f, "3-2: two of three slots are held throughout by other clients")?;
     let mut described = vec!["peerlock"];
     for case in cases {
         if !described.contains(&case.system) {

@@ -21,6 +21,8 @@ pub struct Setting {
     pub clients: usize,
     pub processes: usize,
     pub slots: u32,
+    /// Slots that other clients hold throughout.
+    pub occupied: u32,
     pub hold: Duration,
     pub delay: Duration,
     pub group: usize,
@@ -31,7 +33,7 @@ impl Setting {
     pub fn handover(group: usize, system: &'static str, what: &'static str, clients: usize) -> Self {
         let processes = cores().clamp(2, PEERS).min(clients);
         let (hold, delay) = (Duration::ZERO, Duration::ZERO);
-        Self { system, what, clients, processes, slots: 1, hold, delay, group, turns: Vec::new() }
+        Self { system, what, clients, processes, slots: 1, occupied: 0, hold, delay, group, turns: Vec::new() }
     }
 
     pub fn oversubscribed(self) -> Self {
@@ -50,7 +52,7 @@ impl Setting {
     /// Returns the time until every client has been queued once.
     fn warm_up(&self) -> Duration {
         let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
-        let stay = self.hold / self.slots + self.delay * SLOW_HANDOVER;
+        let stay = self.hold / (self.slots - self.occupied) + self.delay * SLOW_HANDOVER;
         (STAGGER + stay) * clients + Duration::from_millis(50)
     }
 
@@ -59,6 +61,9 @@ impl Setting {
         workers[0].ask(&format!("create {name} {slots}")).await?;
         for worker in &mut workers[..processes] {
             worker.ask(&format!("join {name} {slots}")).await?;
+        }
+        for number in 0..self.occupied as usize {
+            workers[number % processes].ask(&format!("occupy {name} {slots}")).await?;
         }
         let begin = clock::now() + clock::nanos(Duration::from_millis(100));
         let start = begin + clock::nanos(self.warm_up());
@@ -80,6 +85,11 @@ impl Setting {
                 entries.push(Entry { process, slot: slot as u32, fencing, asked, sent, entered, left });
             }
         }
+        if self.occupied > 0 {
+            for worker in &mut workers[..processes] {
+                worker.ask("vacate").await?;
+            }
+        }
         let turn = turn(entries, start, end);
         self.turns.push(turn.map_err(|what| Error::Broken { system: self.system.to_owned(), what })?);
         Ok(())
@@ -94,7 +104,7 @@ impl Setting {
         let seconds = self.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
         let (spread_ms, mean_wait_ms) = spread(&waits);
         let per_second = entries as f64 / seconds;
-        let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
+        let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots - self.occupied) / self.hold.as_secs_f64());
         let bare = (two_cores.p50_us * 1e3) as u64;
         Case {
             system: self.system,
@@ -102,6 +112,7 @@ impl Setting {
             clients: self.clients,
             processes: self.processes,
             slots: self.slots,
+            occupied: self.occupied,
             hold_ms: self.hold.as_secs_f64() * 1e3,
             delay_ms: self.delay.as_secs_f64() * 1e3,
             gap,

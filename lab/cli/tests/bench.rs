@@ -143,6 +143,9 @@ fn quick_run_has_all_numbers_and_leaves_no_process_behind() {
     let ours = ["2 1 0 0", "8 1 0 0", "32 1 0 0", "100 1 0 0"].map(|case| format!("peerlock {case}"));
     let mut expected = [&ours[..], &crowded("peerlock"), &["peerlock 100 3 10 0".to_owned()]].concat();
     let semaphore = expected.len() - 1;
+    let occupied = cases[semaphore + 1..][..3].iter().map(|case| case["occupied"].as_u64().unwrap());
+    assert!(occupied.eq([1, 2, 9]) && cases[semaphore]["occupied"] == 0, "{cases:?}");
+    expected.extend(["8 2 1 0", "8 3 1 0", "8 10 1 0"].map(|case| format!("peerlock {case}")));
     let theirs = |server: &&str| [vec![format!("{server} 32 1 0 0")], crowded(server)].concat();
     expected.extend(servers.iter().flat_map(theirs));
     for hold in ["0", "10"] {

@@ -52,7 +52,6 @@ impl Trace {
             Action::Deliver(at) => self.push(world.packet(at)),
             Action::Lose(at) => self.push(format_args!("{} (lost)", world.packet(at))),
             Action::Duplicate(at) => self.push(format_args!("{} (will arrive twice)", world.packet(at))),
-            Action::Return(at) => self.push(format_args!("{} (returned)", world.packet(at))),
             Action::Fire(_, ref timer) => self.push(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Pass => {
                 let mut world = world.clone();
@@ -60,7 +59,6 @@ impl Trace {
                 self.push(format_args!("at {}:", world.now()));
             }
             Action::Reset(_) => self.push(format_args!("{}: reset", world.actor(action))),
-            Action::Retire(_) => self.push(format_args!("{}: retire", world.actor(action))),
             Action::Suspect(_, target) => {
                 self.push(format_args!("{}: {} is gone", world.actor(action), world.ids()[target]));
             }

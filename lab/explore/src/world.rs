@@ -41,13 +41,10 @@ pub enum Action<T> {
     Deliver(usize),
     Lose(usize),
     Duplicate(usize),
-    /// The network gives the message up before sending it.
-    Return(usize),
     Fire(usize, T),
     /// Time passes to the next pending timer.
     Pass,
     Reset(usize),
-    Retire(usize),
     /// The first peer suspects that the second has crashed.
     Suspect(usize, usize),
     /// The first peer cannot reach the second, where a client waits.
@@ -65,7 +62,6 @@ struct Local<P: Explorable> {
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
-    retired: bool,
     session: u64,
     is_up: bool,
     /// The peer was evicted, and still has tokens.
@@ -92,7 +88,7 @@ macro_rules! remaining {
         }
     };
 }
-remaining!(withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, unreachable, returns);
+remaining!(withdrawals, losses, duplications, timeouts, passes, resets, suspicions, unreachable);
 
 #[derive(PartialEq)]
 struct Rules {
@@ -132,7 +128,7 @@ impl<P: Explorable> World<P> {
         let local = |peer| {
             let (timers, waiting, inside) = (Vec::new(), Vec::new(), Vec::new());
             let (session, is_up, is_forced) = (0, true, false);
-            Local { peer, timers, asked: 0, waiting, inside, retired: false, session, is_up, is_forced }
+            Local { peer, timers, asked: 0, waiting, inside, session, is_up, is_forced }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
         let left = Left::of(&limits);
@@ -167,10 +163,9 @@ impl<P: Explorable> World<P> {
             Action::Pass => self.ids()[0],
             Action::Fault(fault) => self.actor_of(fault),
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
-            Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
+            Action::Fire(at, _) | Action::Reset(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Miss(at, _) | Action::Find(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.packet(at).to,
-            Action::Return(at) => self.packet(at).from,
         }
     }
 
@@ -234,7 +229,6 @@ impl<P: Explorable> World<P> {
         for (at, node) in self.nodes.iter().enumerate() {
             let local = &node.local;
             if at >= replicas
-                && !local.retired
                 && local.is_up
                 && local.asked < requests
                 && local.waiting.len() + local.inside.len() < clients
@@ -264,24 +258,12 @@ impl<P: Explorable> World<P> {
                 actions.extend((losses > 0).then_some(Action::Lose(at)));
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
-            // Only the last message of a pair can be one that was never sent.
-            let is_last = || self.packets().skip(at + 1).all(|next| (next.from, next.to) != (packet.from, packet.to));
-            if self.left.returns > 0 && P::tokens_in(&packet.message) > 0 && is_last() {
-                let is_unwanted = self.waiting(self.place(packet.to)).is_empty();
-                actions.extend(is_unwanted.then_some(Action::Return(at)));
-            }
             before = Some(packet);
         }
     }
 
     fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
         let places = 0..self.nodes.len();
-        if self.left.retirements > 0 {
-            let has_clients = |at: usize| !self.waiting(at).is_empty() || !self.inside(at).is_empty();
-            let leaves =
-                |at: &usize| !has_clients(*at) && !self.nodes[*at].local.retired && self.replacement(*at).is_some();
-            actions.extend(places.clone().filter(leaves).map(Action::Retire));
-        }
         if self.left.suspicions > 0 {
             let pairs = places.clone().flat_map(|at| places.clone().map(move |target| (at, target)));
             let suspects = pairs.filter(|&(at, target)| at != target && self.waiting(target).is_empty());
@@ -306,11 +288,6 @@ impl<P: Explorable> World<P> {
             Some(cluster) => cluster.registry.coordinator == Some(self.session(at)),
             None => at == 0,
         }
-    }
-
-    fn replacement(&self, at: usize) -> Option<PeerId> {
-        let others = (at + 1..self.nodes.len()).chain(0..at);
-        others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
     /// Applies an action, and leaves the peer's effects in `effects`.
@@ -361,12 +338,6 @@ impl<P: Explorable> World<P> {
                 self.packets.insert(packet, self.packets[packet].clone());
                 None
             }
-            Action::Return(packet) => {
-                self.left.returns -= 1;
-                let Packet { from, to, message } = self.packets.remove(packet).packet.clone();
-                let at = self.place(from);
-                Some((at, self.nodes[at].local.clone(), Input::Undelivered { to, message }))
-            }
             Action::Fire(at, ref timer) => {
                 let mut local = local(at);
                 local.timers.retain(|(pending, _)| pending != timer);
@@ -383,11 +354,6 @@ impl<P: Explorable> World<P> {
                 self.left.resets -= 1;
                 let incarnation = u64::from(self.rules.limits.resets - self.left.resets);
                 Some((at, local, Input::Reset { incarnation }))
-            }
-            Action::Retire(at) => {
-                self.left.retirements -= 1;
-                let replacement = self.replacement(at);
-                Some((at, Local { retired: true, ..self.nodes[at].local.clone() }, Input::Retire { replacement }))
             }
             Action::Suspect(at, target) => {
                 self.left.suspicions -= 1;

@@ -89,8 +89,6 @@ pub struct FairKLate {
     early: Vec<Update>,
     tokens: Holder,
     waiting: VecDeque<Ticket>,
-    /// Receives the tokens and the role of a peer that leaves.
-    replacement: Option<PeerId>,
     inbox: VecDeque<Message>,
 }
 
@@ -111,7 +109,6 @@ impl FairKLate {
             early: Vec::new(),
             tokens: Holder::new(held),
             waiting: VecDeque::new(),
-            replacement: None,
             inbox: VecDeque::new(),
         }
     }
@@ -208,11 +205,7 @@ impl FairKLate {
         while let Some(Binding { at, slot, stay, following, replaces }) = lead.queue.bind() {
             self.send(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
         }
-        let next = match self.replacement {
-            Some(replacement) => Some(lead.pass_to(replacement)),
-            None => lead.pass_on(self.config.term, self.me),
-        };
-        match next {
+        match lead.pass_on(self.config.term, self.me) {
             Some(peer) => {
                 self.role = Role { epoch: lead.epoch, peer };
                 cx.send(peer, Message::Queue(lead));
@@ -241,12 +234,8 @@ impl FairKLate {
             }
             // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
-                // Otherwise the coordinator would send the token here again.
-                if self.replacement.is_some() && to != Ticket::NONE {
-                    self.send_update(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
-                }
                 let due = self.tokens.pass_on(at);
-                self.pass_or_divert(at, due, cx);
+                self.carry_out(due, cx);
             }
         }
     }
@@ -259,14 +248,6 @@ impl FairKLate {
 
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let due = self.tokens.leave(at);
-        self.pass_or_divert(at, due, cx);
-    }
-
-    fn pass_or_divert(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
-        if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
-            self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
-            return self.carry_out(Due::HandOver(at), cx);
-        }
         self.carry_out(due, cx);
     }
 
@@ -329,39 +310,6 @@ impl Protocol for FairKLate {
         // The coordinator may wait for a hand-over to the failed peer.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.send_update(Update::Forgotten(claim), cx));
-        self.process_inbox(cx);
-    }
-
-    /// Takes back the role, or a token as if the receiver had sent it here. Sends other messages again.
-    fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        match message {
-            Message::Token { token, stay, following, role, .. } => {
-                self.role = self.role.max(role);
-                let (to, following) = (Claim { peer: self.me, ticket: Ticket::NONE }, following.divert(None));
-                self.send_update(Update::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
-                self.on_token(Ticket::NONE, token, stay + 1, following, cx);
-            }
-            Message::Queue(mut lead) => {
-                lead.pass_to(self.me);
-                self.on_role(lead, cx);
-            }
-            Message::Update { .. } | Message::Next { .. } => cx.send(to, message),
-        }
-        self.process_inbox(cx);
-    }
-
-    fn retire(&mut self, replacement: Option<PeerId>, cx: &mut Cx<'_, Self>) {
-        assert!(replacement != Some(self.me), "{replacement:?} cannot be its own replacement");
-        self.replacement = replacement;
-        if replacement.is_none() {
-            return;
-        }
-        if let Some(lead) = self.lead.take() {
-            self.bind(lead, cx);
-        }
-        while let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
-            self.leave(at, cx);
-        }
         self.process_inbox(cx);
     }
 }

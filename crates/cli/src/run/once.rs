@@ -48,8 +48,11 @@ impl Once {
         self.once_per.is_some()
     }
 
-    /// Checks the options, before the command has run.
-    pub fn check(&self) -> Result<()> {
+    /// Checks the options, before the command has run. With several slots, several runs could take place.
+    pub fn check(&self, slots: Option<u32>) -> Result<()> {
+        if self.is_given() && slots.is_some_and(|slots| slots != 1) {
+            return Err(Error::Usage("a resource of --once-per has one slot: leave -n out".into()));
+        }
         let given = [("--once-per", self.once_per), ("--hold-for", self.hold_for)];
         let wrong = given.into_iter().find(|(_, given)| given.is_some_and(|it| !(SHORTEST..=LONGEST).contains(&it)));
         wrong.map_or(Ok(()), |(option, _)| {
@@ -149,8 +152,9 @@ mod tests {
         for (seconds, hold_for, good) in
             [(0, None, false), (1, None, true), (3600, Some(0), false), (3600, Some(1), true), (2_592_001, None, false)]
         {
-            assert_eq!(once(seconds, hold_for).check().is_ok(), good, "{seconds} s, {hold_for:?}");
+            assert_eq!(once(seconds, hold_for).check(None).is_ok(), good, "{seconds} s, {hold_for:?}");
         }
+        assert!(once(10, None).check(Some(1)).is_ok() && once(10, None).check(Some(2)).is_err());
     }
 
     #[test]

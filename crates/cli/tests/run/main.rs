@@ -14,6 +14,7 @@ mod doctor;
 mod joining;
 mod losing;
 mod messages;
+mod once;
 mod rotation;
 mod secret;
 mod terminal;

@@ -10,7 +10,7 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::links::link::{Frame, Link, Lives, Received};
 use crate::links::membership::MOST_ADDRESSES;
 use crate::links::relay::{BEAT, LONG, MOST_ASKED, PATIENCE, RARELY};
-use crate::wire::{MOST_BYTES, Malformed, decode, encode};
+use crate::wire::{MOST_BODY, MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
 /// A host: its address, its link, and its last greeting.
@@ -446,7 +446,7 @@ impl Contacts {
 
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, update: &mut Vec<Update>) -> bool {
         // A message that is never transmitted would never be acknowledged.
-        if body.len() > MOST_BYTES {
+        if body.len() > MOST_BODY {
             update.push(Update::Notice(Notice::TooLong { host: to, bytes: body.len() }));
             // With `goes_on` the resource would be counted again, and the next message may be as long.
             update.push(Update::Lost { host: to, bodies: vec![body], goes_on: false });

@@ -274,6 +274,11 @@ impl Link {
     }
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Received {
+        if self.theirs.is_some_and(|theirs| theirs > life) {
+            // A connection of an earlier process, which was still on its way: its end follows.
+            self.stage = Stage::Closed;
+            return Received::Nothing;
+        }
         let received = self.meet(life).unwrap_or(Received::Hello);
         // It would wait for messages that we have discarded, on every connection.
         let confirmed = self.sent - self.retained.len() as u64;

@@ -61,7 +61,8 @@ impl Places {
 
 impl Takeover {
     /// Returns the arrival number of a request that continues one of the predecessor's.
-    pub fn reclaim(&mut self, ticket: TicketId, name: &Name, client: String) -> Option<Arrival> {
+    pub fn reclaim(&mut self, ticket: TicketId, name: &Name, client: String, now: Time) -> Option<Arrival> {
+        self.forget_old_places(now);
         let first = Place { name: name.clone(), client, arrival: Arrival { generation: 0, number: 0 } };
         let is_it = |place: &&Place| (&place.name, &place.client) == (&first.name, &first.client);
         let place = self.places.left.range(&first..).next().filter(is_it)?.clone();

@@ -4,7 +4,7 @@ use crate::token::{Arrival, Claim};
 
 /// Sent to the coordinator by the peer where a request or a token has changed.
 ///
-/// `Free` and `Busy` are numbered within a stay, since they may overtake each other where a link is relayed.
+/// `Free` and `Busy` are numbered within a stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Update {

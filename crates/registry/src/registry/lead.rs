@@ -10,7 +10,7 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, Conf
 use super::delivery::SentEvents;
 use super::{Origin, Registry};
 use crate::command::{Command, Outcome, Refusal};
-use crate::leases::{Leases, certainly_passed, patience};
+use crate::leases::{Counting, Leases, certainly_passed, patience};
 use crate::look::{self, Found, Look};
 use crate::mutation::Mutation;
 use crate::state::{DetachedRecord, MOST_SESSIONS};
@@ -104,11 +104,13 @@ impl Lead {
 /// A period is shortened after each such part of it: a restarted voter loses at most one. Our choice: 40 log entries
 /// per period, and an error of 2.5 %.
 const PARTS: u64 = 40;
+/// The shortest such part.
+const SHORTEST_PART: u64 = 1_000_000_000;
 
 /// Returns the rest of a period, if a part of it has passed for certain. Whole parts, so that a repeated entry is the
 /// same.
 fn shortened(grant: &DetachedRecord, counted: Span) -> Option<Ttl> {
-    let part = grant.run?.whole.span().as_nanos() / PARTS;
+    let part = (grant.run?.whole.span().as_nanos() / PARTS).max(SHORTEST_PART);
     let passed = certainly_passed(counted).as_nanos() / part * part;
     let left = grant.ttl.span().as_nanos().checked_sub(passed).filter(|_| passed > 0)?;
     Ttl::from_millis(left / 1_000_000).ok()
@@ -141,7 +143,8 @@ impl Registry {
         for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
                 let renewals = grant.renewals;
-                let counted = self.grants.counted((name, fencing), renewals, now);
+                let lease = Counting { renewals, ttl: grant.ttl.span(), shortens: grant.run.is_some() };
+                let counted = self.grants.counted((name, fencing), lease, now);
                 if counted >= patience(grant.ttl.span(), self.config.slack) {
                     expired.push(Command::ExpireDetached { resource: name.clone(), fencing, renewals });
                 } else if let Some(ttl) = shortened(grant, counted) {

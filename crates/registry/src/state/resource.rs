@@ -226,11 +226,13 @@ impl Resource {
     /// Replaces parties, also if their sessions have ended: only a census reports to the new session what became of
     /// their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
+        // Its grants are those of the replaced parties.
+        let mut since = self.generation;
         for from in from {
-            self.parties.remove(from);
+            since = self.parties.remove(from).map_or(since, |party| since.min(party.since));
             self.evicted.remove(from);
         }
-        self.parties.insert(to, Party { since: self.generation, joined: self.generation });
+        self.parties.insert(to, Party { since, joined: self.generation });
         self.advance(name)
     }
 
@@ -468,6 +470,16 @@ mod tests {
             let copy = ends(&mut resource, 1, false, 3);
             assert_eq!(copy == Outcome::Refused(Refusal::NoSuchGrant), fencing > 1, "a late copy of the first");
         }
+    }
+
+    #[test]
+    fn run_of_a_replaced_session_is_concluded() {
+        let mut resource = resource();
+        let name = Label::new("r").unwrap();
+        resource.recover(&name, 1);
+        resource.take_over(&name, &[S], SessionId::new(2));
+        resource.take_over(&name, &[SessionId::new(2)], S);
+        assert_eq!(ends(&mut resource, 1, true, 3), Outcome::Concluded { holds: true }, "granted in generation 1");
     }
 
     #[test]

@@ -417,7 +417,12 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
         }
         // It was removed with its last session, or forgotten: the copy opens a session without a process, which
         // expires.
-        Command::Open { host, .. } => !before.members().contains_key(host),
+        Command::Open { host, incarnation, .. } => {
+            // An earlier session at present is such a copy, too.
+            let mut sessions = before.sessions_of(*host).map(|(_, it)| it.incarnation).peekable();
+            let are_copies = sessions.peek().is_some() && sessions.all(|it| it < *incarnation);
+            !before.members().contains_key(host) || are_copies
+        }
         _ => false,
     }
 }

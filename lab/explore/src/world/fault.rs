@@ -349,11 +349,11 @@ impl<P: Explorable> World<P> {
 
     fn stop(&mut self, at: usize) {
         let me = self.ids()[at];
-        let Local { asked, retired, session, ref inside, .. } = self.nodes[at].local;
+        let Local { asked, session, ref inside, .. } = self.nodes[at].local;
         let inside = inside.clone();
         let (peer, timers, waiting) = (self.successor(at, &[]), Vec::new(), Vec::new());
         let (is_up, is_forced) = (false, false);
-        self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), retired, session, is_up, is_forced });
+        self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), session, is_up, is_forced });
         let cluster = self.cluster_mut();
         cluster.left.stops -= 1;
         cluster.leave_alone(me, inside);
@@ -396,9 +396,9 @@ impl<P: Explorable> World<P> {
         let inside = cluster.leave_alone(old.peer, inside);
         let known = if cluster.registry.has(RegistryMutation::NoGrantFile) { &[] } else { &inside[..] };
         let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
-        let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
+        let Local { asked, session, is_forced, .. } = self.nodes[at].local;
         let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
-        self.set(at, Local { peer, timers, asked, waiting, inside, retired, session, is_up, is_forced });
+        self.set(at, Local { peer, timers, asked, waiting, inside, session, is_up, is_forced });
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.left.takeovers -= 1;

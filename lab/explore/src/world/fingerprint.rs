@@ -74,8 +74,8 @@ impl<P: Explorable> Node<P> {
             local.peer.digest(replica, &mut hasher);
             hasher.finish()
         };
-        let Local { peer: _, timers, asked, waiting, inside, retired, .. } = &local;
-        let hash = hash_of(&(digest(None), timers, asked, waiting, inside, retired));
+        let Local { peer: _, timers, asked, waiting, inside, .. } = &local;
+        let hash = hash_of(&(digest(None), timers, asked, waiting, inside));
         Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), summary, local }
     }
 }

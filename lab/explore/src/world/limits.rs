@@ -25,14 +25,10 @@ pub struct Limits {
     /// Discards messages without effect: [`Observe::is_void`](peerlock_protocols::Observe::is_void).
     pub tidy: bool,
     pub resets: u32,
-    /// Peers without clients that retire.
-    pub retirements: u32,
     /// Suspicions of peers without waiting clients.
     pub suspicions: u32,
     /// How often a peer with waiting clients becomes unreachable from another, for any time.
     pub unreachable: u32,
-    /// Returned tokens whose receiver has no waiting clients.
-    pub returns: u32,
     pub ordered: bool,
     /// `None` without a registry.
     pub faults: Option<FaultLimits>,

@@ -28,19 +28,17 @@ impl Lead {
         Ok(())
     }
 
-    pub(super) fn pass_to(&mut self, replacement: PeerId) -> PeerId {
-        self.served = 0;
-        self.epoch += 1;
-        replacement
-    }
-
     /// Moves the role at the end of the term, if another peer has the last waiter.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         if self.served < term {
             return None;
         }
         let last = self.queue.waiting().next_back()?.peer;
-        (last != me).then(|| self.pass_to(last))
+        if last == me {
+            return None;
+        }
+        (self.served, self.epoch) = (0, self.epoch + 1);
+        Some(last)
     }
 }
 

@@ -110,6 +110,21 @@ fn messages_survive_cuts_at_every_pair_of_points() {
     }
 }
 
+/// Its connection was on its way while the new process was met over another path.
+#[test]
+fn hello_of_an_earlier_process_changes_nothing() {
+    let [mut link, mut old, mut new] = [(1, 1), (5, 1), (6, 1)].map(|(process, number)| Link::new(process, number));
+    link.meet(new.lives().sender);
+    link.send(vec![1]).unwrap();
+    link.up(None);
+    let mut out = Vec::new();
+    assert_eq!(link.on_frame(old.up(None), &mut out), Received::Nothing);
+    assert_eq!((out.len(), link.is_open(), link.lives().receiver), (0, false, Some(new.lives().sender)));
+    link.up(None);
+    assert_eq!(link.on_frame(new.up(None), &mut out), Received::Hello);
+    assert_eq!((out.len(), link.is_open()), (1, true), "the message is transmitted");
+}
+
 #[test]
 fn messages_survive_random_cuts() {
     for seed in 0..300 {

@@ -25,8 +25,6 @@ pub(super) struct Machine {
     pub(super) received: Vec<Effect>,
 }
 
-type Loss = Box<dyn FnMut(&[u8]) -> usize>;
-
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) machines: BTreeMap<u64, Machine>,
@@ -59,6 +57,7 @@ pub(super) struct World {
 }
 
 pub(super) type Spoil = Box<dyn FnMut(Vec<u8>) -> Vec<u8>>;
+pub(super) type Loss = Box<dyn FnMut(&[u8]) -> usize>;
 
 pub(super) fn address(number: u64) -> String {
     format!("host{number}:1")

@@ -1,6 +1,7 @@
 //! The data directory of a simulated host, on a disk with realistic effects of power failures.
 
 use peerlock_node::{ClusterId, JournalEntry, Predecessor, Write as RegisterWrite};
+use peerlock_registry::file;
 use peerlock_types::{Rng, Span, Time};
 
 #[derive(Clone, Debug, Default)]
@@ -33,7 +34,13 @@ impl Dir {
                 self.registry.as_mut().expect("a file is created before it is appended to").extend(bytes);
             }
             Write::Registry(_, RegisterWrite::Replace(bytes)) => self.registry = Some(bytes),
-            Write::Registry(_, RegisterWrite::Remove) => self.registry = None,
+            Write::Registry(_, RegisterWrite::Remove) => {
+                // A process that was killed between its voter's file and the cluster ID leaves the file only. The next
+                // process stores the ID before it starts.
+                let cluster =
+                    self.registry.take().and_then(|bytes| file::read(&bytes).ok()).map(|it| it.header.cluster);
+                self.cluster = self.cluster.or(cluster);
+            }
             Write::Journal(entry) => {
                 self.predecessor = Predecessor::after(self.predecessor.take(), &self.boot(), entry)
             }
