@@ -5,6 +5,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rustc-env=PEERLOCK_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));
+    println!("cargo:rustc-env=PEERLOCK_DATE={}", git(&["log", "-1", "--format=%cs"]).unwrap_or_default());
     for directory in ["../../crates", "../../lab"] {
         println!("cargo:rerun-if-changed={directory}");
     }

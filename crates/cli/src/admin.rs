@@ -22,10 +22,13 @@ use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
 use crate::query::{QueryArgs, holders, host_name, table};
 use crate::say::say;
-use crate::{Error, Result, dir, duration};
+use crate::{Error, Result, dir, duration, start};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 const AT_ONCE: usize = 64;
+/// How long a message may wait for the list of held resources, and how many of them it names.
+const LISTED: Duration = Duration::from_secs(2);
+const MOST_NAMED: usize = 5;
 
 /// Show or set the voters, the hosts that store the registry
 ///
@@ -115,7 +118,11 @@ pub struct Recover {
 
 pub async fn drain(options: &Drain) -> Result<ExitCode> {
     let Some(Client::Agent(agent)) = options.agent.present()? else {
-        say("no agent is running here");
+        let known = match start::drained() {
+            Some(_) => "this machine is drained already",
+            None => "nothing to drain; a command may start an agent",
+        };
+        say(format_args!("no agent is running here: {known}"));
         return Ok(ExitCode::SUCCESS);
     };
     let drained = agent.process().await?;
@@ -131,13 +138,34 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
         }
     };
     match timeout(options.wait.unwrap_or(Duration::MAX), next).await {
-        Ok(None) => return Ok(ExitCode::SUCCESS),
+        Ok(None) => {
+            print(
+                "drained: the agent has exited, and commands do not start it again. To end the maintenance, start \
+                   it with `peerlock agent` or its systemd unit\n",
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Ok(Some(next)) => {
             say(format_args!("the drained agent has exited, and another one is running (process {next})"));
         }
-        Err(_) => say("jobs still hold slots: the agent refuses new requests, and exits when they have finished"),
+        Err(_) => {
+            let all = timeout(LISTED, agent.client().resources()).await.ok().and_then(std::result::Result::ok);
+            let held = all.iter().flatten().filter(|resource| resource.holding_here > 0);
+            let held: Vec<String> = held.map(|resource| resource.name.to_string()).collect();
+            let slots = if held.is_empty() { "slots".to_owned() } else { some_of(&held) };
+            say(format_args!(
+                "jobs still hold {slots}: the agent refuses new requests, and exits when they have finished"
+            ));
+        }
     }
     Ok(ExitCode::from(exit::NOT_ACQUIRED))
+}
+
+fn some_of(names: &[String]) -> String {
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..MOST_NAMED].join(", ")),
+    }
 }
 
 pub async fn voters(options: &Voters) -> Result<ExitCode> {
@@ -146,7 +174,12 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
         let known = client.cluster().await?.peers;
         let hosts = options.set.iter().map(|host| find(&known, host)).collect::<Result<Vec<_>>>()?;
         client.set_voters((!options.auto).then_some(hosts)).await?;
-        return options.query.print(&Done {}, |_| String::new());
+        let set = match &options.set[..] {
+            [] => "the cluster chooses the voters".to_owned(),
+            [host] => format!("the voter is {host}"),
+            hosts => format!("the voters are {}", hosts.join(", ")),
+        };
+        return options.query.print(&Done {}, |_| set + "\n");
     }
     options.query.print(&client.cluster().await?, |cluster| {
         let row = |peer: &PeerView| {
@@ -179,7 +212,9 @@ pub fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
 }
 
 pub async fn resize(options: &Resize) -> Result<ExitCode> {
-    options.agent.agent().await?.resize(&options.name, options.slots).await?;
+    let Resize { name, slots, agent } = options;
+    agent.agent().await?.resize(name, *slots).await?;
+    print(&format!("{name} has {slots} slot{}\n", if *slots == 1 { "" } else { "s" }))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -206,9 +241,10 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
         return Err(error.into());
     }
     refused.iter().for_each(say);
-    if options.prefix.is_some() {
-        say(format_args!("{} of {all} names removed", all - refused.len()));
-    }
+    print(&match &options.names[..] {
+        [name] => format!("{name} is removed\n"),
+        _ => format!("{} of {all} names removed\n", all - refused.len()),
+    })?;
     Ok(refused.first().map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.class().exit_code())))
 }
 

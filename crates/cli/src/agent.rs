@@ -241,6 +241,7 @@ impl Agent {
             data_dir: std::path::absolute(&data_dir).ok().map(|dir| dir.display().to_string()),
             listens: here.peer.address().to_string(),
             addresses,
+            join: options.peer.join.clone(),
         };
         let files = options.files(&here, &listeners, &data_dir)?;
         let app = App::agent(here.peer.service().clone(), program, options.longest_lease, Some(files.clone()));

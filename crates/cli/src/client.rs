@@ -1,24 +1,32 @@
 //! `peerlock acquire`, `renew` and `release`, and the options of all commands that use an agent.
 
+use std::convert::Infallible;
 use std::env;
+use std::future::pending;
 use std::io::{self, ErrorKind, Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
+use peerlock::{Agent, Class, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
 use peerlock_net::private;
+use peerlock_types::roughly;
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::error::exit;
 use crate::query::{QueryArgs, holders};
+use crate::run::with_holder;
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
 const NO_GRANT: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
+
+/// How long the agent may be silent before the user is warned.
+const SILENT: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub struct RequestArgs {
@@ -27,7 +35,7 @@ pub struct RequestArgs {
     /// Must be the same for all clients of the resource.
     #[arg(short = 'n', long, value_name = "SLOTS")]
     slots: Option<u32>,
-    /// Wait at most this long, such as 30s, 5m or 1h30m; 0s is --try [default: no limit]
+    /// Wait at most this long, such as 30s, 1h30m or 2d; 0s is --try [default: no limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
     /// Do not wait: acquire only if a slot is free and no client waits for it
@@ -42,6 +50,11 @@ impl RequestArgs {
 
     pub fn waits(&self) -> bool {
         !self.only_try && self.wait != Some(Duration::ZERO)
+    }
+
+    /// Returns whether a warning of a silent agent comes before the end of the wait.
+    pub fn outlasts_silence(&self, waited: Duration) -> bool {
+        self.left(waited).is_none_or(|left| left > SILENT)
     }
 
     pub fn left(&self, waited: Duration) -> Option<Duration> {
@@ -86,9 +99,14 @@ impl AgentArgs {
     }
 
     pub async fn agent(&self) -> Result<Client> {
+        self.agent_quietly(false).await
+    }
+
+    /// Like [`AgentArgs::agent`]; if it is quiet, a start of the agent is not reported.
+    pub async fn agent_quietly(&self, is_quiet: bool) -> Result<Client> {
         match self.named()? {
             Some(endpoint) => self.at(endpoint),
-            None => self.at(start::agent().await?),
+            None => self.at(start::agent(is_quiet).await?),
         }
     }
 
@@ -116,6 +134,25 @@ impl AgentArgs {
             None => Ok(Agent::named()?),
         }
     }
+}
+
+/// Resolves with a warning when the agent has not answered for a while.
+pub async fn silence(client: &Client) -> String {
+    let Client::Agent(agent) = client else { return pending().await };
+    let mut answered = Instant::now();
+    while answered.elapsed() < SILENT {
+        sleep(SILENT / 2).await;
+        if agent.responds_within(SILENT / 2).await {
+            answered = Instant::now();
+        }
+    }
+    let (endpoint, since) = (agent.endpoint(), roughly(answered.elapsed()));
+    format!("the agent at {endpoint} has not answered for {since}; still waiting for it. `peerlock doctor` checks it")
+}
+
+async fn warn_of_silence(client: &Client) -> Infallible {
+    say(silence(client).await);
+    pending().await
 }
 
 pub fn socket() -> Result<PathBuf> {
@@ -229,16 +266,26 @@ impl Held {
         ))
     }
 
-    fn done(&self, answer: &impl Serialize) -> Result<ExitCode> {
-        self.query.print(answer, |_| String::new())
+    fn done(&self, answer: &impl Serialize, text: String) -> Result<ExitCode> {
+        self.query.print(answer, |_| text)
     }
 }
 
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
     let client = options.agent.agent().await?;
-    let granted =
-        client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
+    let request = options.request.of(&options.name, options.ttl, label, Duration::ZERO);
+    let acquired = tokio::select! {
+        biased;
+        acquired = client.acquire_detached(request) => acquired,
+        never = warn_of_silence(&client), if options.request.outlasts_silence(Duration::ZERO) => match never {},
+    };
+    let granted = match acquired {
+        Err(error) if error.class() == Class::NotAcquired => {
+            return Err(with_holder(error, &client, &options.name).await);
+        }
+        acquired => acquired?,
+    };
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
         // The grant ID could not be printed, so only this process can release the slot before its lease expires.
@@ -254,7 +301,7 @@ pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
     let grant = held.grant().ok_or_else(|| Error::Usage(NO_GRANT.into()))?;
     let stands = held.query.agent.agent().await?.renew(&held.name, &grant).await?;
-    held.done(&Renewed { ttl: stands })
+    held.done(&Renewed { ttl: stands }, format!("{} is renewed for {}\n", held.name, roughly(stands)))
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
@@ -262,11 +309,11 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     if options.force || options.slot.is_some() {
         let client = held.query.agent.agent().await?;
         admin::take_back(&client, &held.name, options.slot, options.force).await?;
-        return held.done(&Released {});
+        return held.done(&Released {}, String::new());
     }
     let Some(grant) = held.grant() else { return Err(held.missing_grant().await) };
     held.query.agent.agent().await?.release(&held.name, &grant).await?;
-    held.done(&Released {})
+    held.done(&Released {}, format!("{} is released\n", held.name))
 }
 
 fn variables(granted: &Granted) -> String {

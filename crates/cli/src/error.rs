@@ -16,6 +16,8 @@ pub enum Error {
     Peer(#[from] StartError),
     #[error(transparent)]
     Peerlock(#[from] peerlock::Error),
+    #[error("{error}; held by {holder}")]
+    Held { error: peerlock::Error, holder: String },
     #[error("cannot use the file {path}: {source}. Check its path and permissions, or name another file")]
     File { path: PathBuf, source: io::Error },
     #[error(
@@ -115,8 +117,8 @@ pub enum Error {
     #[error("cannot start an agent on this machine: {reason} (more in {log})")]
     AgentFailed { reason: String, log: PathBuf, code: u8 },
     #[error(
-        "the agent of this machine is stopped, and has not joined a cluster yet: start it again as before (`peerlock \
-         agent …`, or its systemd unit). Its data directory is {dir}"
+        "the agent of this machine is stopped, and commands cannot start it, because its secret or its cluster is not \
+         in {dir}: start it again as before (`peerlock agent …`, or its systemd unit)"
     )]
     AgentStopped { dir: PathBuf },
     #[error(
@@ -180,7 +182,7 @@ pub mod exit {
             Error::Usage(_) => USAGE,
             Error::JoinElsewhere { .. } | Error::HeldInOwnCluster { .. } | Error::OtherSecret { .. } => USAGE,
             Error::File { .. } => NO_INPUT,
-            Error::Peerlock(error) => error.class().exit_code(),
+            Error::Peerlock(error) | Error::Held { error, .. } => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::RecoveryOfRunningAgent { .. } | Error::Listen(_) => UNAVAILABLE,
@@ -233,7 +235,8 @@ pub mod exit {
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {
             return None;
         };
-        let is_command = error.kind() == ErrorKind::UnknownArgument && command == "run" && !word.starts_with('-');
+        let is_run = command == "run" || command == "lock";
+        let is_command = error.kind() == ErrorKind::UnknownArgument && is_run && !word.starts_with('-');
         is_command.then(|| format!("put the command after `--`: peerlock run NAME -- {word} …"))
     }
 }

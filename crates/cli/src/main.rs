@@ -24,9 +24,35 @@ use error::{Error, exit};
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PEERLOCK_COMMIT"), ")");
 
+const COMMON: &str = "\
+Environment:
+  PEERLOCK_AGENT            agent to use: path of its socket, or HOST:PORT
+  PEERLOCK_API_TOKEN        bearer token for an agent at HOST:PORT
+  PEERLOCK_API_TOKEN_FILE   file with that token
+  PEERLOCK_DATA_DIR         data directory
+  PEERLOCK_RUNTIME_DIR      directory of the agent's socket
+
+Files:
+  /var/lib/peerlock         data directory of root: secret, identity, registry, log
+  ~/.local/share/peerlock   that of another user, unless $XDG_DATA_HOME is set
+  /run/peerlock/agent.sock  socket of this machine's agent
+
+Exit codes:
+  0    success
+  64   wrong options
+  66   a file cannot be used, or there is no such resource
+  69   no agent or no quorum
+  70   internal error
+  71   the system refuses a process, thread or file
+  73   a file cannot be created
+  74   output or a file cannot be written
+  75   not acquired in time, or in use
+  76   the slot is lost, or the grant is no longer valid
+  77   permission denied";
+
 /// A distributed lock and semaphore without a lock server
 #[derive(Parser)]
-#[command(name = "peerlock", version = VERSION, arg_required_else_help = true)]
+#[command(name = "peerlock", version = VERSION, arg_required_else_help = true, after_long_help = COMMON)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,25 +60,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(alias = "lock")]
     Run(Box<run::Options>),
     Agent(Box<agent::Options>),
+    #[command(alias = "list")]
     Ls(query::Ls),
     Show(query::Show),
     Watch(query::Watch),
     Peers(query::Peers),
     Acquire(client::Acquire),
     Renew(client::Renew),
+    #[command(alias = "unlock")]
     Release(client::Release),
     Resize(admin::Resize),
     Remove(admin::Remove),
     Voters(admin::Voters),
     Drain(admin::Drain),
     Secret(secret::Options),
+    #[command(alias = "status")]
     Doctor(doctor::Options),
     Recover(admin::Recover),
     Demo(demo::Options),
     Completions(pages::Completions),
     Man(pages::Man),
+    /// Print the version
+    #[command(hide = true)]
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +117,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Completions(options) => pages::completions(&options).map(|()| ExitCode::SUCCESS),
         Command::Man(options) => pages::man(&options).map(|()| ExitCode::SUCCESS),
+        Command::Version => client::print(&format!("peerlock {VERSION}\n")).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| exit::after(&error))
 }

@@ -36,5 +36,5 @@ pub fn completions(Completions { shell }: &Completions) -> Result<()> {
 }
 
 pub fn man(Man { dir }: &Man) -> Result<()> {
-    Ok(peerlock_console::man(dir, Cli::command())?)
+    Ok(peerlock_console::man(dir, Cli::command(), env!("PEERLOCK_DATE"))?)
 }

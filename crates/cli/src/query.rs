@@ -98,10 +98,10 @@ pub async fn show(options: &Show) -> Result<ExitCode> {
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
     let client = options.query.agent.agent().await?;
-    if let Some(host) = &options.forget {
-        let host = find(&client.cluster().await?.peers, host)?;
+    if let Some(name) = &options.forget {
+        let host = find(&client.cluster().await?.peers, name)?;
         client.forget(host).await?;
-        return options.query.print(&json!({}), |_| String::new());
+        return options.query.print(&json!({}), |_| format!("{name} is no longer a member\n"));
     }
     options.query.print(&client.peers().await?, |all| peer_table(all))
 }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{AgentArgs, RequestArgs};
+use crate::client::{AgentArgs, RequestArgs, silence};
 use crate::error::exit;
 use crate::local_peer::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration, start};
@@ -33,6 +33,7 @@ use once::Once;
 pub use once::describe as describe_period;
 pub use peerlock_types::roughly;
 use show::Show;
+pub use waiting::with_holder;
 
 /// The environment variable with the resources of all slots under which the command runs, one per line.
 const HELD: &str = "PEERLOCK_HELD";
@@ -106,6 +107,9 @@ pub struct Options {
     /// The events are: listening, waiting, granted, skipped, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
+    /// Print only errors
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
     #[command(flatten, next_help_heading = "As a peer")]
     peer: PeerArgs,
     #[command(flatten, next_help_heading = "With an agent")]
@@ -146,7 +150,7 @@ impl Run {
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let show = Show::new(options.json);
+    let show = Show::new(options.json, options.quiet);
     let runtime = peerlock::runtime().map_err(Error::Start)?;
     let outcome = runtime.block_on(execute(options, &show));
     show.clear();
@@ -157,13 +161,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         Ok(Run::Interrupted(outcome)) => Ok(outcome.end()),
         Ok(Run::Skipped(period)) => {
-            show.skipped(&options.name, &period);
             let code = if period.succeeded { 0 } else { options.conflict_exit_code };
+            show.skipped(&options.name, &period, code);
             Ok(ExitCode::from(code))
         }
         Err(error) => {
-            let was_late = matches!(&error, Error::Peerlock(error) if error.class() == Class::NotAcquired);
-            let code = if was_late { options.conflict_exit_code } else { exit::code(&error) };
+            let code = match exit::code(&error) {
+                exit::NOT_ACQUIRED => options.conflict_exit_code,
+                code => code,
+            };
             show.failed(&error, code);
             Ok(ExitCode::from(code))
         }
@@ -212,10 +218,14 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         period = options.once.over(client, &options.name), if options.once.is_given() => {
             return Ok(Run::Skipped(period));
         }
+        never = report_silence(client, show), if options.request.outlasts_silence(since.elapsed()) => match never {},
     };
     let (mut hold, lease, end) = match acquired {
         Err(Error::Peerlock(why)) if why.class() == Class::NotAcquired => {
-            return options.once.period(client, &options.name).await.map(Run::Skipped).ok_or(Error::Peerlock(why));
+            return match options.once.period(client, &options.name).await {
+                Some(period) => Ok(Run::Skipped(period)),
+                None => Err(options.not_acquired(client, show, why).await),
+            };
         }
         acquired => acquired?,
     };
@@ -254,6 +264,12 @@ async fn with_slot(options: &Options, show: &Show, client: &Client, signals: &mu
         None => _ = timeout(RELEASING, hold.release()).await,
     }
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
+}
+
+/// Warns once if the agent does not answer for a while.
+async fn report_silence(client: &Client, show: &Show) -> Infallible {
+    show.unanswered(&silence(client).await);
+    pending().await
 }
 
 struct Renewal {
@@ -308,7 +324,7 @@ impl Options {
             return Err(Error::Usage(format!("{contradiction}: give only one kind")));
         }
         if !is_peer {
-            return Ok((self.agent.agent().await?, None));
+            return Ok((self.agent.agent_quietly(self.quiet).await?, None));
         }
         if self.peer.join.is_empty() && !self.alone {
             let meant = "without an agent and without --join, this would be a cluster of its own, without exclusion";
@@ -343,6 +359,13 @@ impl Options {
                 }
                 acquired => return Ok(acquired?),
             }
+        }
+    }
+
+    async fn not_acquired(&self, client: &Client, show: &Show, error: peerlock::Error) -> Error {
+        match show.names_holder(self.conflict_exit_code) {
+            true => with_holder(error, client, &self.name).await,
+            false => error.into(),
         }
     }
 

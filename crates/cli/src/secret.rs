@@ -104,6 +104,9 @@ fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
 }
 
 fn not_running() -> Error {
+    if let Some(dir) = start::drained() {
+        return Error::Drained { dir };
+    }
     let why = "it is not running, and reads the secret when it starts".to_owned();
     peerlock::Error::NoAgent { endpoint: "this machine".to_owned(), why }.into()
 }

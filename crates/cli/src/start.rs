@@ -38,14 +38,20 @@ const ADMITTED: Duration = Duration::from_secs(1);
 /// The pause before another attempt to reach an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
-pub async fn agent() -> Result<Endpoint> {
-    agent_and(if stderr().is_terminal() { Output::All } else { Output::Warnings }).await
+pub async fn agent(is_quiet: bool) -> Result<Endpoint> {
+    let output = match (is_quiet, stderr().is_terminal()) {
+        (true, _) => Output::Errors,
+        (false, true) => Output::All,
+        (false, false) => Output::Warnings,
+    };
+    agent_and(output).await
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     All,
     Warnings,
+    Errors,
     Nothing,
 }
 
@@ -111,6 +117,12 @@ async fn agent_and(output: Output) -> Result<Endpoint> {
         None if output != Output::Nothing && dir::is_drained(&data_dir) => Err(Error::Drained { dir: data_dir }),
         None => start(&data_dir, &socket, running, output).await,
     }
+}
+
+/// Returns the data directory if this machine is drained.
+pub fn drained() -> Option<PathBuf> {
+    let (data_dir, _) = locations().ok()?;
+    dir::is_drained(&data_dir).then_some(data_dir)
 }
 
 pub fn present() -> Result<Option<Endpoint>> {
@@ -182,9 +194,11 @@ async fn start(
     running: impl Fn() -> Option<Endpoint>,
     output: Output,
 ) -> Result<Endpoint> {
-    let last = dir::last(data_dir);
+    // A command does not know the options of an administrator's agent.
     let knows_cluster = ["cluster", "registry"].iter().any(|file| data_dir.join(file).exists());
-    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !dir::is_taken(data_dir) {
+    let has_secret = places::secret(data_dir).exists();
+    let is_admins = dir::last(data_dir).is_some_and(|last| !last.ends_by_itself);
+    if is_admins && !(knows_cluster && has_secret) && !dir::is_taken(data_dir) {
         return Err(Error::AgentStopped { dir: data_dir.to_owned() });
     }
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
@@ -206,7 +220,7 @@ async fn start(
                     "started an agent for this user; it exits {IDLE} after its last client. Its log: {log}"
                 ));
             }
-            if let Some((uid, pid)) = foreign_agent().filter(|_| output != Output::Nothing) {
+            if let Some((uid, pid)) = foreign_agent().filter(|_| matches!(output, Output::All | Output::Warnings)) {
                 say(format_args!(
                     "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Its jobs and \
                      yours exclude each other only if both agents are members of one cluster"

@@ -64,6 +64,59 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
+fn manual_page_has_the_usual_sections_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    printed(&["man", dir.path().to_str().expect("a path")]);
+    let page = |name: &str| fs::read_to_string(dir.path().join(name)).expect("it is there").replace("\\-", "-");
+    for (name, sections) in [
+        ("peerlock-run.1", &["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES"][..]),
+        ("peerlock-run.1", &["FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]),
+        ("peerlock-secret.1", &["SYNOPSIS", "SUBCOMMANDS", "NOTES", "ENVIRONMENT", "EXIT STATUS", "SEE ALSO"]),
+        ("peerlock-resize.1", &["SYNOPSIS", "OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS", "SEE ALSO"]),
+        ("peerlock.1", &["SYNOPSIS", "SUBCOMMANDS", "ENVIRONMENT", "FILES", "EXIT STATUS", "SEE ALSO"]),
+    ] {
+        let page = page(name);
+        let heads: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+        let places: Vec<usize> = sections
+            .iter()
+            .map(|section| heads.iter().position(|head| head.trim_matches('"') == *section))
+            .map(|place| place.unwrap_or_else(|| panic!("{name} lacks one of {sections:?}: {heads:?}")))
+            .collect();
+        assert!(places.is_sorted() && !heads.contains(&"EXTRA"), "{name}: {heads:?}");
+        assert!(page.contains(&format!("\"peerlock {}\"", env!("CARGO_PKG_VERSION"))), "{name}: its version");
+    }
+    let run = page("peerlock-run.1");
+    let synopsis = run.split(".SH ").find(|section| section.starts_with("SYNOPSIS")).expect("a synopsis");
+    for words in [
+        "\\fBpeerlock run\\fR\n",
+        "[\\fB-n\\fR \\fISLOTS\\fR]",
+        "[\\fB--try\\fR]",
+        "\n\\fINAME\\fR\n\\fB--\\fR \\fICOMMAND\\fR...",
+    ] {
+        assert!(synopsis.contains(words), "{words}: {synopsis}");
+    }
+    assert!(!synopsis.contains("--help"), "{synopsis}");
+    assert!(run.contains("\n.nf\npeerlock run backup -- rsync -a /home backup:  "), "columns are kept: {run}");
+    assert!(page("peerlock-acquire.1").contains("\n\\fB--ttl\\fR \\fIDURATION\\fR\n"), "it is required");
+    assert!(page("peerlock-drain.1").contains("\\fBpeerlock-agent\\fR(1)"), "a command that the text names");
+}
+
+#[test]
+fn manual_pages_are_accepted_by_man() {
+    let dir = tempfile::tempdir().expect("a directory");
+    printed(&["man", dir.path().to_str().expect("a path")]);
+    for page in fs::read_dir(dir.path()).expect("it was made") {
+        let page = page.expect("an entry").path();
+        let groff = Command::new("groff").args(["-Kutf8", "-man", "-Tutf8", "-ww", "-z"]).arg(&page).output();
+        let Ok(groff) = groff else {
+            assert!(std::env::var_os("PEERLOCK_CI").is_none(), "groff is missing");
+            return;
+        };
+        assert!(groff.status.success() && groff.stderr.is_empty(), "{}: {groff:?}", page.display());
+    }
+}
+
+#[test]
 fn directory_that_cannot_be_created_is_named() {
     let output = peerlock(&["man", "/dev/null/man1"]);
     assert_eq!(output.status.code(), Some(74), "{output:?}");
@@ -77,17 +130,27 @@ fn version_has_program_number_and_commit() {
 }
 
 #[test]
+fn command_has_the_names_of_other_programs() {
+    for (alias, name) in [("list", "ls"), ("status", "doctor"), ("lock", "run"), ("unlock", "release")] {
+        assert_eq!(printed(&[alias, "--help"]), printed(&[name, "--help"]), "{alias}");
+        assert!(!printed(&["--help"]).contains(&format!("  {alias}")), "{alias} is hidden");
+    }
+    assert_eq!(printed(&["version"]), printed(&["--version"]));
+}
+
+#[test]
 fn mistyped_word_gets_a_suggestion() {
     for (typed, expected) in [
         ("rnu ls -- true", Some("'run'")),
         ("shwo r", Some("'show'")),
         ("relase r", Some("a similar subcommand exists: 'release'")),
-        ("list", Some("'ls'")),
+        ("lst", Some("'ls'")),
         ("secret shwo", Some("'show'")),
-        ("lock r", None),
+        ("wxyz r", None),
         ("run --tyr r -- true", Some("'--try'")),
         ("run --nothing-like-it r -- true", None),
         ("run r true", Some("after `--`")),
+        ("lock r true", Some("after `--`")),
     ] {
         let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
         let stderr = String::from_utf8_lossy(&output.stderr);

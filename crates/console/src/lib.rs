@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn bare_number_is_seconds() {
         for (text, millis) in
-            [("5", Some(5000)), ("0.5", Some(500)), ("5m", Some(300_000)), ("5x", None), ("", None), (".", None)]
+            [("5", Some(5000)), ("0.5", Some(500)), ("5 min", Some(300_000)), ("5x", None), ("", None), (".", None)]
         {
             assert_eq!(super::duration(text).ok().map(|it| it.as_millis()), millis, "{text:?}");
         }

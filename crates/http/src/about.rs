@@ -60,12 +60,15 @@ pub struct Program {
     pub listens: String,
     /// The addresses at which other peers can reach it, the likeliest first.
     pub addresses: Vec<String>,
+    /// The addresses that it was configured to join.
+    #[serde(default)]
+    pub join: Vec<String>,
 }
 
 impl Default for Program {
     fn default() -> Self {
         let (version, commit) = (env!("CARGO_PKG_VERSION").to_owned(), "unknown".to_owned());
-        Self { version, commit, data_dir: None, listens: String::new(), addresses: Vec::new() }
+        Self { version, commit, data_dir: None, listens: String::new(), addresses: Vec::new(), join: Vec::new() }
     }
 }
 

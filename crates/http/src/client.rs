@@ -3,7 +3,7 @@
 mod connection;
 mod lines;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,15 +28,19 @@ use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::{Connection, FRESH};
 use lines::Lines;
 
-/// Time limit for requests that do not wait. An agent without a quorum answers sooner.
+/// Time limit for requests that change something without waiting for a slot. An agent without a quorum answers sooner.
 const ANSWER: Duration = Duration::from_secs(30);
+/// Time limit for queries.
+const QUERY: Duration = Duration::from_secs(10);
+/// Time limit for any answer of an agent that was asked for a free slot without waiting.
+const PROMPT: Duration = Duration::from_secs(2);
 /// The number of idle connections kept, and so of concurrent requests that reuse one.
 const MOST_IDLE: usize = 16;
 /// A connection is broken after this many missing keep-alive lines.
 const MISSED: u32 = 3;
 /// How long a connection is read at least before the agent counts as silent.
 const LOOK: Duration = Duration::from_millis(10);
-/// Time limit for an answer beyond the request's own. A healthy agent answers `--try` within two seconds.
+/// Time limit for an answer beyond the request's own.
 const LATE: Duration = Duration::from_secs(10);
 
 /// An agent, as seen by its clients. Clones share their idle connections. Dropping a call's future closes its
@@ -112,10 +116,34 @@ impl Agent {
         outcome: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let wait = if request.try_only { Some(Duration::ZERO) } else { request.wait };
-        match wait {
-            Some(wait) => self.within(wait.saturating_add(LATE), outcome).await,
-            None => outcome.await,
+        let Some(wait) = wait else { return outcome.await };
+        let outcome = self.within(wait.saturating_add(LATE), outcome);
+        if !wait.is_zero() {
+            return outcome.await;
         }
+        tokio::select! {
+            biased;
+            outcome = outcome => outcome,
+            () = self.silent() => Err(self.mute(PROMPT)),
+        }
+    }
+
+    /// Resolves if the agent answers nothing for a while. An agent without a quorum takes longer for a request.
+    async fn silent(&self) {
+        sleep(PROMPT / 2).await;
+        if timeout(PROMPT / 2, self.healthz()).await.is_ok() {
+            pending().await
+        }
+    }
+
+    /// Returns whether an agent answers in this time, with its health or with an error.
+    pub async fn responds_within(&self, limit: Duration) -> bool {
+        let answer = timeout(limit, self.healthz()).await;
+        answer.is_ok_and(|health| !matches!(health, Err(Error::NoAgent { .. } | Error::Broken { .. })))
+    }
+
+    async fn healthz(&self) -> Result<Value, Error> {
+        self.fetch(Method::GET, "/healthz", None::<&()>).await
     }
 
     /// Acquires a slot for as long as the [`Hold`] exists and its lease is [renewed](Agent::renew).
@@ -227,12 +255,12 @@ impl Agent {
     pub async fn events(&self, name: Option<&str>) -> Result<Events, Error> {
         let name = name.map(|name| name.parse::<Name>().map(|name| format!("?name={}", encoded(name.as_str()))));
         let path = format!("/v1/events{}", name.transpose()?.unwrap_or_default());
-        let (response, connection) = self.send(Method::GET, &path, None::<&()>).await?;
+        let (response, connection) = self.within(QUERY, self.send(Method::GET, &path, None::<&()>)).await?;
         Ok(Events { lines: Lines::new(response, connection, self.endpoint().clone()) })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.ask(Method::GET, path, None::<&()>).await
+        self.within(QUERY, self.fetch(Method::GET, path, None::<&()>)).await
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -247,15 +275,16 @@ impl Agent {
     /// Fails with an error other than [`Error::Broken`], after which callers would retry: the agent exists, but is
     /// frozen.
     async fn within<T>(&self, limit: Duration, outcome: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let mute = || Error::Refused {
-            class: Class::Unavailable,
-            message: format!(
-                "the agent at {} has not answered for {} s: check with `peerlock doctor` whether it is frozen",
-                self.endpoint(),
-                limit.as_secs()
-            ),
-        };
-        timeout(limit, outcome).await.unwrap_or_else(|_| Err(mute()))
+        timeout(limit, outcome).await.unwrap_or_else(|_| Err(self.mute(limit)))
+    }
+
+    fn mute(&self, limit: Duration) -> Error {
+        let (endpoint, seconds) = (self.endpoint(), limit.as_secs());
+        let message = format!(
+            "the agent at {endpoint} has not answered for {seconds} s: check with `peerlock doctor` whether it is \
+             frozen"
+        );
+        Error::Refused { class: Class::Unavailable, message }
     }
 
     /// Sends a request and reads its whole answer, so that the connection is idle again.

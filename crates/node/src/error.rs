@@ -62,6 +62,7 @@ pub enum Error {
     /// The slot was not granted in time.
     #[error("{name} was not acquired{}", match .place {
         Some(0) => ": next in the queue".to_owned(),
+        Some(1) => ": 1 request is ahead in the queue".to_owned(),
         Some(n) => format!(": {n} requests are ahead in the queue"),
         None => String::new(),
     })]
@@ -152,7 +153,7 @@ pub enum Error {
     )]
     NoPeer { tried: Vec<(String, String)> },
     /// The peer is stopping.
-    #[error("this peer is stopping and accepts no requests: try again when it is back, or at another peer")]
+    #[error("this peer is draining or stopping, and accepts no requests: use another machine, or try again later")]
     Stopped,
     /// There is no agent. Nothing was requested.
     #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or set PEERLOCK_AGENT")]

@@ -1,5 +1,6 @@
 //! The agent of this machine.
 
+use std::time::Duration;
 use std::{env, fs};
 
 use peerlock_http::{Endpoint, Token, client};
@@ -81,6 +82,11 @@ impl Agent {
             Err(Error::NoAgent { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns whether an agent answers in this time, with its health or with an error.
+    pub async fn responds_within(&self, limit: Duration) -> bool {
+        self.0.responds_within(limit).await
     }
 
     /// Returns a client of the agent.

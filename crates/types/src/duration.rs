@@ -40,8 +40,8 @@ impl fmt::Display for SpanError {
         match self {
             Self::Malformed(text) => write!(
                 f,
-                "{text:?} is not a duration: write numbers with units (ns, us, ms, s, m or h), such as 200ms, 1.5s or \
-                 1h30m"
+                "{text:?} is not a duration: write numbers with units (ms, s, m, h or d), such as 200ms, 1.5s, 1h30m \
+                 or 2d"
             ),
             Self::Negative(text) => write!(f, "the duration {text:?} is negative: it must be 0s or more"),
             Self::TooLong(text) => write!(f, "the duration {text:?} is too long: the longest is 292 years"),
@@ -49,13 +49,14 @@ impl fmt::Display for SpanError {
     }
 }
 
-/// Parses a decimal number followed by `ns`, `us`, `ms`, `s`, `m` or `h` without a space, or several of them, the
-/// longest unit first.
+/// Parses a decimal number followed by `ns`, `us`, `ms`, `s`, `m` (or `min`), `h` or `d`, or several of them, the
+/// longest unit first. A space may separate numbers and units, so that the output of [`roughly`] is accepted.
 ///
 /// ```
 /// use peerlock_types::Span;
 /// assert_eq!("1.5s".parse(), Ok(Span::from_millis(1500)));
 /// assert_eq!("1h30m".parse(), Ok(Span::from_secs(5400)));
+/// assert_eq!("3 h 12 min".parse(), Ok(Span::from_secs(11_520)));
 /// assert!("1.5".parse::<Span>().is_err());
 /// ```
 impl FromStr for Span {
@@ -68,17 +69,23 @@ impl FromStr for Span {
             None => (1.0, text),
         };
         let (mut rest, mut nanos, mut last) = (rest, 0.0, f64::INFINITY);
+        if text.ends_with(' ') {
+            return Err(malformed());
+        }
         loop {
             let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
             let (number, tail) = rest.split_at(unit_at);
-            let (unit, next) = tail.split_at(tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len()));
+            let tail = tail.strip_prefix(' ').unwrap_or(tail);
+            let is_next = |c: char| c.is_ascii_digit() || c == ' ';
+            let (unit, next) = tail.split_at(tail.find(is_next).unwrap_or(tail.len()));
             let unit_nanos = match unit {
                 "ns" => 1.0,
                 "us" => 1e3,
                 "ms" => 1e6,
                 "s" => 1e9,
-                "m" => 60e9,
+                "m" | "min" => 60e9,
                 "h" => 3600e9,
+                "d" => 86_400e9,
                 _ => return Err(malformed()),
             };
             if number.starts_with('.') || number.ends_with('.') || unit_nanos >= last {
@@ -86,7 +93,7 @@ impl FromStr for Span {
             }
             // Only digits and points are left, so the words and exponents that Rust parses are rejected.
             nanos += number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
-            (rest, last) = (next, unit_nanos);
+            (rest, last) = (next.strip_prefix(' ').unwrap_or(next), unit_nanos);
             if rest.is_empty() {
                 break;
             }
@@ -124,6 +131,10 @@ mod tests {
             ("5m", 300_000_000_000),
             ("1h30m", 5_400_000_000_000),
             ("1m0.5s", 60_500_000_000),
+            ("2d", 172_800_000_000_000),
+            ("1d12h", 129_600_000_000_000),
+            ("1.5d", 129_600_000_000_000),
+            ("1 d 2h 3 min", 93_780_000_000_000),
             ("-0s", 0),
             ("123456.789012345s", 123_456_789_012_345),
             ("9000000000s", 9_000_000_000_000_000_000),
@@ -135,8 +146,9 @@ mod tests {
     #[test]
     fn invalid_durations_are_rejected() {
         for text in [
-            "", "s", "1", "1.5", ".s", ".5s", "1.s", "1.2.3s", "NaN", "NaNs", "infs", "1e3s", "+1s", "1 s", " 1s",
-            "1ß", "--1s", "1d", "1h30", "30m1h", "1s1s", "1hm", "1h-1m",
+            "", "s", "1", "1.5", ".s", ".5s", "1.s", "1.2.3s", "NaN", "NaNs", "infs", "1e3s", "+1s", " 1s", "1s ",
+            "1  s", "1h  2m", "- 1s", "1 ", " ", "1 h 2", "1\u{a0}s", "1ß", "--1s", "1w", "1h30", "30m1h", "1h1d",
+            "1s1s", "1m1min", "1hm", "1h-1m",
         ] {
             assert_eq!(span(text), Err(SpanError::Malformed(text.into())), "{text}");
         }
@@ -154,6 +166,10 @@ mod tests {
             let original = Span::from_nanos(nanos);
             assert_eq!(span(&original.to_string()), Ok(original));
             assert_eq!(span(&format!("{original:#}")), Ok(original));
+        }
+        for seconds in [0, 1, 90, 119, 300, 7199, 7200, 11_520, 864_000] {
+            let printed = roughly(Duration::from_secs(seconds));
+            assert_eq!(span(&printed).map(|it| roughly(it.into())), Ok(printed.clone()), "{printed}");
         }
         for (nanos, text) in
             [(0, "0s"), (10_000_000_000, "10s"), (1_500_000_000, "1500ms"), (20_000, "20us"), (7, "7ns")]

@@ -79,7 +79,10 @@ fn main() -> ExitCode {
             let script = peerlock_console::completions(options.shell, Cli::command());
             io::stdout().write_all(&script).map_err(Error::Output)
         }
-        Command::Man(options) => peerlock_console::man(&options.directory, Cli::command()).map_err(Error::Output),
+        Command::Man(options) => {
+            let date = env!("PEERLOCK_DATE");
+            peerlock_console::man(&options.directory, Cli::command(), date).map_err(Error::Output)
+        }
         Command::BenchChild(child) => bench::child(&child),
         Command::LiveChild => live::child(),
     };

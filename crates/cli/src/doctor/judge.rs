@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use peerlock::{OtherCluster, PeerView, ResourceHealth, Voter};
+use peerlock_http::AgentView;
 use peerlock_types::roughly;
 
 use super::evidence::{AgentState, Dir, Evidence, Rates, Running};
@@ -21,6 +22,8 @@ const WRONG: u64 = 9000;
 /// The limit of the registry (`crates/registry/src/state.rs`).
 const MOST_MEMBERS: usize = 16_384;
 const A_DAY: Duration = Duration::from_secs(86_400);
+/// A session that has been valid for this long has no recent loss.
+const SETTLED: Duration = Duration::from_secs(3600);
 
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![agent(&evidence.agent, evidence.dir.as_ref())];
@@ -123,8 +126,8 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
         return advice(
             Level::Warn,
             "agent",
-            format!("{what}; stopping"),
-            "It exits when the jobs that hold slots here have finished.",
+            format!("{what}; draining"),
+            "It accepts no requests, and exits when the jobs that hold slots here have finished.",
         );
     }
     match (&program.version[..], &program.commit[..]) == ours {
@@ -141,26 +144,34 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
 fn session(Running { about, .. }: &Running) -> Vec<Finding> {
     let health = &about.health;
     let since = roughly(health.since);
+    let times = match health.sessions_lost {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
     let mut findings = vec![match (health.session, health.ends, &health.problem) {
-        (Some(session), Some(ends), _) => finding(
-            Level::Ok,
-            "session",
-            format!("number {session}, for {since}, expires in {} unless renewed", roughly(ends)),
-        ),
+        (Some(session), Some(ends), _) => {
+            let before = if health.sessions_lost > 0 { format!("; expired {times} before") } else { String::new() };
+            let what = format!("number {session}, for {since}, expires in {} unless renewed{before}", roughly(ends));
+            finding(Level::Ok, "session", what)
+        }
         (_, _, problem) => {
             finding(Level::Bad, "session", problem.clone().unwrap_or_else(|| format!("none for {since}")))
         }
     }];
-    if health.sessions_lost > 0 {
-        let what =
-            format!("expired {} times since the agent's start; its jobs were stopped each time", health.sessions_lost);
+    if health.sessions_lost > 0 && !is_settled(about) {
+        let what = format!("expired {times} since the agent's start; its jobs were stopped each time");
         let todo = "The agent's log has times and reasons: no quorum, a suspended process or machine.";
         findings.push(advice(Level::Warn, "session", what, todo));
     }
     findings
 }
 
-fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
+/// Returns whether the last loss of a session, by a suspension or otherwise, is no longer worth a warning.
+fn is_settled(about: &AgentView) -> bool {
+    about.health.session.is_some() && about.health.since >= SETTLED
+}
+
+fn cluster(Running { cluster, about, .. }: &Running) -> Vec<Finding> {
     if cluster.cluster.is_empty() {
         let todo = "Check --join, --expect and the secret file; an agent without --join creates a cluster.";
         return vec![advice(Level::Bad, "cluster", "this agent has not found its cluster yet".to_owned(), todo)];
@@ -175,6 +186,13 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
         let what = format!("not connected to {}", listed(gone, |peer| away(peer)));
         let todo = "Check that their agents are running and their ports are open. Their slots are granted to others \
                     when their sessions expire.";
+        findings.push(advice(Level::Warn, "cluster", what, todo));
+    }
+    if count == 1 && !about.program.join.is_empty() && about.health.others.is_empty() {
+        let what =
+            format!("this host is alone in its cluster, although --join names {}", about.program.join.join(", "));
+        let todo = "A host there may grant slots of the same names. Check its agent, its port and the address; the \
+                    agent joins that cluster when it is restarted and can reach it.";
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     if count * 10 >= MOST_MEMBERS * 8 {
@@ -239,6 +257,14 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
         let (spare, missing) = (up.len() - majority, listed(gone, away));
         let what = format!("{host}; not connected to {missing}. Without {} more, nothing is granted", spare + 1);
         let todo = "Start their agents; a voter that is away for a minute is replaced by another host, if any.";
+        return advice(Level::Warn, "voters", what, todo);
+    }
+    let members = cluster.peers.iter().filter(|peer| peer.version.is_some()).count();
+    let changes = cluster.peers.iter().any(|peer| peer.voter == Voter::Learns);
+    if voters.len() < 3 && members >= 3 && !changes {
+        let what = format!("{host}, of {members} members: the loss of one stops the cluster");
+        let todo = "Let three hosts with data directories vote: `peerlock voters --auto`, or --set. `peerlock voters` \
+                    lists them.";
         return advice(Level::Warn, "voters", what, todo);
     }
     let leads = voters.iter().any(|peer| peer.voter == Voter::Leads);
@@ -322,6 +348,9 @@ fn clock(Running { about, .. }: &Running) -> Finding {
         }
         slept => {
             let what = format!("the machine was suspended for {} since the agent's start", roughly(slept));
+            if is_settled(about) {
+                return finding(Level::Ok, "clock", what);
+            }
             let todo = "A suspension longer than the session stops the jobs (76): keep the machine awake.";
             advice(Level::Warn, "clock", what, todo)
         }

@@ -1,4 +1,5 @@
-//! Progress of `peerlock run`: one updated line on a terminal, JSON lines with `--json`, otherwise only errors.
+//! Progress of `peerlock run`: one updated line on a terminal, JSON lines with `--json`, otherwise only errors and
+//! warnings, and with `--quiet` only errors.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -18,25 +19,25 @@ use super::waiting::WaitingLine;
 pub enum Show {
     Machine,
     Terminal(WaitingLine),
-    Silent,
+    Log,
+    Quiet,
 }
 
 impl Show {
-    pub fn new(json: bool) -> Self {
-        if json {
-            return Self::Machine;
+    pub fn new(json: bool, quiet: bool) -> Self {
+        match (json, quiet) {
+            (true, _) => Self::Machine,
+            (_, true) => Self::Quiet,
+            _ if stderr().is_terminal() => Self::Terminal(WaitingLine::new()),
+            _ => Self::Log,
         }
-        if !stderr().is_terminal() {
-            return Self::Silent;
-        }
-        Self::Terminal(WaitingLine::new())
     }
 
     pub fn listening(&self, here: &LocalPeer, name: &str) {
         match self {
             Self::Machine => notify(&json!({ "listening": here.peer.address().to_string() })),
             Self::Terminal(_) if here.is_first => say(invitation(here, name)),
-            Self::Terminal(_) | Self::Silent => {}
+            Self::Terminal(_) | Self::Log | Self::Quiet => {}
         }
     }
 
@@ -44,14 +45,29 @@ impl Show {
         match self {
             Self::Machine => notify(&json!({ "waiting": waiting })),
             Self::Terminal(line) => line.moved(name, waiting),
-            Self::Silent => {}
+            Self::Log | Self::Quiet => {}
         }
+    }
+
+    /// Warns that the agent does not answer. The command continues to wait for it.
+    pub fn unanswered(&self, text: &str) {
+        match self {
+            Self::Machine => notify(&json!({ "notice": text })),
+            Self::Terminal(line) => line.above(|| say(text)),
+            Self::Log => say(text),
+            Self::Quiet => {}
+        }
+    }
+
+    /// Returns whether to ask for the holder, for the message of a failure with this code.
+    pub fn names_holder(&self, code: u8) -> bool {
+        matches!(self, Self::Terminal(_)) || matches!(self, Self::Log if code != 0)
     }
 
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         match self {
             Self::Terminal(line) => line.live(client, name).await,
-            Self::Machine | Self::Silent => pending().await,
+            Self::Machine | Self::Log | Self::Quiet => pending().await,
         }
     }
 
@@ -67,11 +83,11 @@ impl Show {
         }
     }
 
-    pub fn skipped(&self, name: &str, period: &PeriodView) {
+    pub fn skipped(&self, name: &str, period: &PeriodView, code: u8) {
         match self {
             Self::Machine => notify(&json!({ "skipped": period })),
-            Self::Silent if period.succeeded => {}
-            Self::Terminal(_) | Self::Silent => say(describe(name, period)),
+            Self::Log | Self::Quiet if code == 0 => {}
+            Self::Terminal(_) | Self::Log | Self::Quiet => say(describe(name, period)),
         }
     }
 
@@ -79,21 +95,22 @@ impl Show {
         let text = format!("the end of this run of {name} was not recorded, so another host may run it again: {why}");
         match self {
             Self::Machine => notify(&json!({ "notice": text })),
-            Self::Terminal(_) | Self::Silent => say(text),
+            Self::Terminal(_) | Self::Log | Self::Quiet => say(text),
         }
     }
 
     pub fn notice(&self, notice: Notice) {
         match self {
             Self::Machine => notify(&json!({ "notice": notice.to_string() })),
-            Self::Terminal(_) | Self::Silent => say(notice),
+            Self::Quiet if notice == Notice::LeftBehind => {}
+            Self::Terminal(_) | Self::Log | Self::Quiet => say(notice),
         }
     }
 
     pub fn lost(&self, why: &peerlock::Error) {
         match self {
             Self::Machine => notify(&json!({ "lost": why.to_string(), "why": json!(why)["error"] })),
-            Self::Terminal(_) | Self::Silent => say(why),
+            Self::Terminal(_) | Self::Log | Self::Quiet => say(why),
         }
     }
 
@@ -103,10 +120,12 @@ impl Show {
         }
     }
 
+    /// Reports an error. With code 0 (`-E 0`) it is an expected result, of which a log has nothing.
     pub fn failed(&self, error: &Error, code: u8) {
         match self {
             Self::Machine => notify(&json!({ "failed": { "code": code, "message": error.to_string() } })),
-            Self::Terminal(_) | Self::Silent => say(error),
+            Self::Log | Self::Quiet if code == 0 => {}
+            Self::Terminal(_) | Self::Log | Self::Quiet => say(error),
         }
     }
 }

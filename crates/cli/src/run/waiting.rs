@@ -11,10 +11,14 @@ use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
+use crate::Error;
+
 /// The interval of redraws, and the number of redraws between queries for the holder.
 const TICK: Duration = Duration::from_secs(1);
 const ASKED: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an error message may wait for the holder.
+const SOON: Duration = Duration::from_millis(500);
 
 pub struct WaitingLine {
     bar: ProgressBar,
@@ -53,6 +57,11 @@ impl WaitingLine {
         }
     }
 
+    /// Prints something above the line.
+    pub fn above(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     fn draw(&self, name: &str) {
         if is_in_background() {
             return;
@@ -85,8 +94,20 @@ fn line(name: &str, progress: Progress, waited: Duration, holder: Option<&str>) 
     };
     let expected = progress.expected.map(|expected| format!(", about {}", roughly(expected))).unwrap_or_default();
     let waited = if waited >= TICK { format!("; waited {}", roughly(waited)) } else { String::new() };
-    let holder = holder.map(|holder| format!("; held by {holder}")).unwrap_or_default();
-    format!("peerlock: waiting for {name}: {ahead}{expected}{waited}{holder}")
+    // The holder first: a narrow terminal cuts the end off.
+    match holder {
+        Some(holder) => format!("peerlock: {name} is held by {holder}; {ahead}{expected}{waited}"),
+        None => format!("peerlock: waiting for {name}: {ahead}{expected}{waited}"),
+    }
+}
+
+/// Adds the holder to the message of a request that was not granted, if the answer comes soon.
+pub async fn with_holder(error: peerlock::Error, client: &Client, name: &str) -> Error {
+    let asked = async { longest_holder(&client.show(name).await.ok()?) };
+    match timeout(SOON, asked).await.ok().flatten() {
+        Some(holder) => Error::Held { error, holder },
+        None => error.into(),
+    }
 }
 
 /// Describes the longest holder, for how long it has held, and the number of other holders.
@@ -125,8 +146,8 @@ mod tests {
             (progress.ahead, progress.expected) = (ahead, expected_ms.map(Duration::from_millis));
             assert_eq!(line("r", progress, Duration::from_secs(waited), None), words);
         }
-        let text = line("r", Progress::default(), Duration::from_secs(5), Some("ada"));
-        assert!(text.ends_with("position; waited 5 s; held by ada"), "{text}");
+        let text = line("r", Progress::default(), Duration::from_secs(5), Some("ada for 2 s"));
+        assert_eq!(text, "peerlock: r is held by ada for 2 s; requesting a position; waited 5 s");
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn removed_name_continues_its_fencing_numbers() {
     holder.ends_with(0);
     let last = number(&there, "r");
     assert!(last > first);
-    assert_eq!(ends(&here, "remove r"), (0, String::new(), String::new()));
+    assert_eq!(ends(&here, "remove r"), (0, "r is removed\n".to_owned(), String::new()));
     assert_eq!(names(&there, ""), [""; 0]);
     for gone in ["remove r", "show r", "resize r 2"] {
         assert_eq!(ends(&there, gone).0, 66, "{gone}");
@@ -236,9 +236,9 @@ fn names_are_removed_by_prefix() {
     }
     let (code, _, stderr) = ends(there, "acquire --ttl 1h b-4");
     assert_eq!(code, 0, "{stderr}");
-    let (code, printed, stderr) = ends(here, "remove --prefix b-");
-    assert_eq!((code, printed.as_str()), (75, ""), "{stderr}");
-    assert!(stderr.contains("b-4 was not removed") && stderr.contains("3 of 4 names removed"), "{stderr}");
+    let (code, out, stderr) = ends(here, "remove --prefix b-");
+    assert_eq!((code, out.as_str()), (75, "3 of 4 names removed\n"), "{stderr}");
+    assert!(stderr.contains("b-4 was not removed"), "{stderr}");
     assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
     let (code, _, stderr) = ends(there, "remove b absent c-1");
     assert_eq!(code, 66, "{stderr}");

@@ -397,8 +397,15 @@ fn drained_machine_starts_no_agent_until_an_admin_does() {
         dir.run("r", "true").ends_with(0);
         Running::start(&mut dir.peerlock("drain")).ends_with(0);
         agent.ends_with(0);
-        let (code, _, stderr) = dir.run("--try r", "true").ends();
-        assert!(code == 69 && stderr.contains("is drained") && stderr.contains("`peerlock agent`"), "{code}: {stderr}");
+        for command in ["run r -- true", "acquire --ttl 1s r", "ls", "show r", "peers", "voters", "secret show"] {
+            let (code, _, stderr) = Running::start(&mut dir.peerlock(command)).ends();
+            let words = ["this machine is drained", "start it with `peerlock agent` or its systemd unit"];
+            assert!(code == 69 && words.iter().all(|word| stderr.contains(word)), "{command}: {code}: {stderr}");
+        }
+        let (code, out, _) = Running::start(&mut dir.peerlock("doctor")).ends();
+        assert!(code == 1 && out.contains("this machine is drained. To end the maintenance, start it with"), "{out}");
+        let (code, _, stderr) = Running::start(&mut dir.peerlock("drain")).ends();
+        assert!(code == 0 && stderr.contains("this machine is drained already"), "{code}: {stderr}");
         assert!(dir.started().is_none_or(|process| is_gone(&process.to_string())));
         let (mut agent, _) = dir.agent("");
         dir.run("-w 30s r", "exit 7").ends_with(7);
@@ -406,6 +413,42 @@ fn drained_machine_starts_no_agent_until_an_admin_does() {
         agent.ends_with(0);
         dir.run("-w 30s r", "exit 7").ends_with(7);
     }
+}
+
+/// The secret is in a file that only the command line of the agent has named.
+#[test]
+fn stopped_agent_with_options_is_not_started() {
+    let dir = Dir::new();
+    dir.secret("ours");
+    std::fs::rename(dir.path("data/secret"), dir.path("secret")).unwrap();
+    let (mut agent, _) = dir.agent(&format!("--secret-file {}", dir.path("secret").display()));
+    dir.run("r", "true").ends_with(0);
+    agent.send(Signal::SIGTERM);
+    agent.ends_with(0);
+    for command in ["run r -- true", "ls", "peers"] {
+        let (code, _, stderr) = Running::start(&mut dir.peerlock(command)).ends();
+        assert!(code == 69 && stderr.contains("is stopped") && !stderr.contains("secret new"), "{code}: {stderr}");
+        assert!(stderr.contains("start it again as before"), "{stderr}");
+    }
+    let (_, out, _) = Running::start(&mut dir.peerlock("doctor")).ends();
+    assert!(out.contains("has exited. Start it again as before"), "{out}");
+}
+
+#[test]
+fn waiting_drain_names_what_is_held() {
+    let dir = Dir::new();
+    let (mut agent, _) = dir.agent("");
+    let mut holder = dir.run("backup", &dir.until("go"));
+    holder.notifies("granted");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock("drain -w 0")).ends();
+    assert!(code == 75 && stderr.contains("jobs still hold backup: the agent refuses"), "{code}: {stderr}");
+    let (code, _, stderr) = Running::start(&mut dir.peerlock("run r -- true")).ends();
+    assert!(code == 69 && stderr.contains("is draining or stopping, and accepts no requests"), "{code}: {stderr}");
+    let (_, out, _) = Running::start(&mut dir.peerlock("doctor")).ends();
+    assert!(out.contains("; draining. It accepts no requests, and exits when the jobs"), "{out}");
+    dir.touch("go");
+    holder.ends_with(0);
+    agent.ends_with(0);
 }
 
 #[test]

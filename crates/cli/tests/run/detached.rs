@@ -24,7 +24,7 @@ fn script_acquires_renews_and_releases() {
          peerlock acquire --try --ttl 1h --json \"it's\" | head -c 1",
     );
     assert_eq!(code, 0, "{stderr}");
-    let expected = ["it's 0", "75", "{\"ttl_ms\":}", "0", "76", "{"];
+    let expected = ["it's 0", "75", "{\"ttl_ms\":}", "it's is released", "0", "76", "{"];
     assert_eq!(out.lines().collect::<Vec<_>>(), expected, "{stderr}");
 }
 

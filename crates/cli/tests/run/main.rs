@@ -13,6 +13,7 @@ mod dir;
 mod doctor;
 mod joining;
 mod losing;
+mod messages;
 mod once;
 mod rotation;
 mod secret;

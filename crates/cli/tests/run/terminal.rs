@@ -63,7 +63,7 @@ fn position_is_shown_and_cleared_before_the_command() {
     let (mut second, screen) = on_a_terminal(&dir, "backup");
     let text = "peerlock: waiting for backup: next in the queue";
     eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
-    for text in ["; waited ", "; held by "] {
+    for text in ["; waited ", "peerlock: backup is held by "] {
         eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
     }
     dir.touch("go");
@@ -130,10 +130,10 @@ fn waiting_line_is_not_drawn_in_the_background() {
     eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
     let (mut second, witness) = on_a_terminal(&dir, "backup");
     shows(&witness, "; waited 2 s");
-    assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());
+    assert!(!observed.lock().unwrap().contains("in the queue"), "{:?}", observed.lock().unwrap());
     keys.write_all(b"\n").unwrap();
     shows(&observed, "now");
-    shows(&observed, "waiting for backup: next in the queue");
+    shows(&observed, "next in the queue");
     dir.touch("go");
     script.ends_with(0);
     shows(&observed, "running");

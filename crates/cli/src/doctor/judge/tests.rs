@@ -120,7 +120,7 @@ fn advice_for_an_agent_stops_no_job() {
 #[test]
 fn each_problem_is_the_only_finding() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 16] = [
         (
             |about, _, _| about["health"]["registry_fault"] = json!("the registry has halted on this host: because"),
             "bad registry the registry has halted on this host",
@@ -139,6 +139,26 @@ fn each_problem_is_the_only_finding() {
             "warn secret bbbbbbbb is new, and aaaaaaaa still accepted, in /d/secret; db3 proved only the old one",
         ),
         (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session expired 2 times"),
+        (|about, _, _| about["health"]["sessions_lost"] = json!(1), "warn session expired once"),
+        (
+            |_, cluster, _| {
+                cluster["peers"] = json!([peer(1, "leads", true), peer(2, "no", true), peer(3, "no", true)]);
+            },
+            "warn voters 1 of 1 connected: db1 (leads), of 3 members: the loss of one stops the cluster",
+        ),
+        (
+            |_, cluster, _| {
+                cluster["peers"] = json!([peer(1, "leads", true), peer(2, "votes", true), peer(3, "no", true)]);
+            },
+            "warn voters 2 of 2 connected: db1 (leads), db2, of 3 members: the loss of one stops the cluster",
+        ),
+        (
+            |about, cluster, _| {
+                about["program"]["join"] = json!(["db7:7400"]);
+                cluster["peers"] = json!([peer(1, "leads", true)]);
+            },
+            "warn cluster this host is alone in its cluster, although --join names db7:7400",
+        ),
         (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine was suspended for 2 h 0 min"),
         (
             |about, _, _| about["program"]["addresses"] = json!(["127.0.0.1:7400"]),
@@ -172,6 +192,34 @@ fn each_problem_is_the_only_finding() {
         let found = fault(&running(change));
         assert_eq!(found.len(), 1, "{expected}: {found:?}");
         assert!(found[0].starts_with(expected), "{expected}: {found:?}");
+    }
+}
+
+#[test]
+fn warning_that_is_over_disappears_after_an_hour() {
+    let hour = SETTLED.as_millis() as u64;
+    for (since_ms, session, expected) in [(hour, json!(3), 0), (hour - 1, json!(3), 2), (hour, Value::Null, 3)] {
+        let found = fault(&running(|about, _, _| {
+            about["slept_ms"] = json!(7_200_000);
+            about["health"]["sessions_lost"] = json!(2);
+            about["health"]["since_ms"] = json!(since_ms);
+            about["health"]["session"] = session.clone();
+        }));
+        assert_eq!(found.len(), expected, "{since_ms} {session}: {found:?}");
+    }
+    let findings = judge(&running(|about, _, _| {
+        about["health"]["sessions_lost"] = json!(2);
+        about["health"]["since_ms"] = json!(hour);
+    }));
+    let session = findings.iter().find(|finding| finding.about == "session").expect("a finding");
+    assert!(session.what.ends_with("; expired 2 times before"), "{session:?}");
+}
+
+#[test]
+fn small_or_growing_clusters_may_have_one_voter() {
+    for voters in [&["leads", "no"][..], &["leads", "learns", "no"], &["leads", "votes", "votes", "no"]] {
+        let peers: Vec<Value> = (1..).zip(voters).map(|(number, voter)| peer(number, voter, true)).collect();
+        assert_eq!(fault(&running(|_, cluster, _| cluster["peers"] = json!(peers))), [""; 0], "{voters:?}");
     }
 }
 

@@ -22,7 +22,9 @@ fn wait_times_out_with_the_queue_position() {
     assert_eq!(world.ended(3, waits), None);
     world.run(Span::from_millis(1));
     let name = "r".parse().unwrap();
-    assert_eq!(world.ended(3, waits), Some(&Error::NotAcquired { name, place: Some(1) }));
+    let error = Error::NotAcquired { name, place: Some(1) };
+    assert_eq!(world.ended(3, waits), Some(&error));
+    assert_eq!(error.to_string(), "r was not acquired: 1 request is ahead in the queue");
     let place = world.received(2).iter().rev().find_map(|effect| match effect {
         Effect::Progress(ticket, progress) if *ticket == first => progress.ahead,
         _ => None,
