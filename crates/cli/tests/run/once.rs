@@ -95,7 +95,8 @@ fn signal_to_the_job_does_not_prevent_the_record() {
     ] {
         let dir = Dir::new();
         let (_agent, _) = dir.agent("");
-        let script = format!("{script}echo > {}; {}", dir.path("held").display(), dir.until("go"));
+        // SIGHUP ends the `sleep` of the loop, whose code would be that of the loop.
+        let script = format!("{script}echo > {}; {}; true", dir.path("held").display(), dir.until("go"));
         let mut run = dir.run("--once-per 1h r", &script);
         dir.written("held");
         run.send(signal);
