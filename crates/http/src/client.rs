@@ -282,7 +282,7 @@ impl Agent {
         let (endpoint, seconds) = (self.endpoint(), limit.as_secs());
         let message = format!(
             "the agent at {endpoint} has not answered for {seconds} s: check with `peerlock doctor` whether it is \
-             frozen"
+             starting or frozen"
         );
         Error::Refused { class: Class::Unavailable, message }
     }

@@ -44,7 +44,8 @@ async fn agent_without_a_quorum_names_missing_voters() {
     let api = api_at(&socket);
     let error = until("an answer", async || match api.acquire(&Request::new(NAME).try_only()).await {
         Ok(granted) => panic!("granted without a quorum: {granted:?}"),
-        Err(Error::Broken { .. } | Error::NoAgent { .. }) => None, // It does not listen yet.
+        // It does not listen yet, or starts.
+        Err(Error::Broken { .. } | Error::NoAgent { .. } | Error::Refused { .. }) => None,
         Err(error) => Some(error),
     })
     .await;
