@@ -166,13 +166,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             Ok(ExitCode::from(code))
         }
         Err(error) => {
-            let code = match exit::code(&error) {
-                exit::NOT_ACQUIRED => options.conflict_exit_code,
-                code => code,
-            };
+            let code = code_of(&error, options.conflict_exit_code);
             show.failed(&error, code);
             Ok(ExitCode::from(code))
         }
+    }
+}
+
+/// Returns the exit code of an error. `-E` is for a slot that was not acquired, not for a busy agent.
+fn code_of(error: &Error, not_acquired: u8) -> u8 {
+    match error {
+        Error::Peerlock(why) | Error::Held { error: why, .. } if why.class() == Class::NotAcquired => not_acquired,
+        error => exit::code(error),
     }
 }
 
@@ -445,6 +450,15 @@ fn unix_seconds(moment: Moment) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chosen_exit_code_is_for_a_slot_that_was_not_acquired() {
+        let late = || peerlock::Error::NotAcquired { name: "r".parse().unwrap(), place: None };
+        let busy = peerlock::Error::Busy { limit: 5 };
+        assert_eq!((exit::code(&busy.clone().into()), code_of(&busy.into(), 0)), (75, 75));
+        assert_eq!(code_of(&late().into(), 0), 0);
+        assert_eq!(code_of(&Error::Held { error: late(), holder: "ada".into() }, 9), 9);
+    }
 
     #[test]
     fn absent_agent_is_awaited_within_the_wait() {

@@ -297,7 +297,7 @@ trait Peer: Observe<Timer: Hash + Wire, Message: Wire> + 'static {}
 
 impl<P: Observe<Timer: Hash + Wire, Message: Wire> + 'static> Peer for P {}
 
-/// What to do with the peers of a protocol, whose type depends on its name.
+/// A use of a protocol's peers, whose type depends on the protocol's name.
 trait Use {
     type Output;
 

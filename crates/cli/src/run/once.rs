@@ -79,7 +79,7 @@ impl Once {
         }
     }
 
-    /// Returns the run of the present period, if it has none left.
+    /// Returns the latest run, if no other may start in this period.
     pub async fn period(&self, client: &Client, name: &str) -> Option<PeriodView> {
         self.once_per?;
         timeout(PATIENCE, client.show(name)).await.ok()?.ok()?.period.filter(|period| period.holds)
